@@ -1,0 +1,157 @@
+"""Events: the vocabulary, the format's version, and the frozen facts.
+
+An event has a *head* (``seq``, ``time``, ``type``, ``call``, ``key``, ``meta``) that
+is short and never holds a payload, and ``raw``, its payload as JSON bytes. A log is
+opened from heads alone.
+
+Types of this package (an unknown one without a ``/`` of an application's own
+namespace makes a log unsupported):
+
+=================  ====================================================================
+``session/start``  seq 0; id, uid, created, metadata, parent of a fork or child
+``run/start``      meta: ``epoch``, ``resume``; pid, host, versions
+``run/end``        meta: ``ok``, ``fatal``; the seal of a clean close
+``step/start``     meta: ``name``, ``n``, ``parent``
+``step/end``       the same, and ``ok``
+``llm/request``    an intent; see below
+``llm/chunk``      meta: ``attempt``, ``n``: a packed batch of a stream's chunks
+``llm/response``   an outcome; see below
+``tool/call``      an intent
+``tool/chunk``     as ``llm/chunk``, of a tool that is a generator
+``tool/result``    an outcome
+``tool/resolve``   an outcome given by a person
+``value``          ``Session.record``: intent and outcome in one
+``recovery``       what opening cut and closed
+=================  ====================================================================
+
+``call`` is the call id and ``key`` the hash of the call's identity. ``meta`` is a
+flat object of short facts. Of an intent: ``name``, ``attempt``, ``again`` ("rerun":
+takes the place of an earlier attempt; "retry": the code asked once more), ``parent``,
+``resp`` and ``tcid`` (the tool call it answers), ``effect``, ``keyed``, ``detached``,
+``nested``, ``side`` (kept out of transcripts), ``stream``. Of an outcome: ``attempt``,
+``status`` ("value", "error", "code"), ``code``, ``cause``. Of any event: ``waves``
+(seqs of outcomes that were handed out together since the last event).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: The major version of the log format; a reader refuses a higher one.
+FORMAT: Final = 1
+
+SESSION_START: Final = "session/start"
+RUN_START: Final = "run/start"
+RUN_END: Final = "run/end"
+STEP_START: Final = "step/start"
+STEP_END: Final = "step/end"
+LLM_REQUEST: Final = "llm/request"
+LLM_CHUNK: Final = "llm/chunk"
+LLM_RESPONSE: Final = "llm/response"
+TOOL_CALL: Final = "tool/call"
+TOOL_CHUNK: Final = "tool/chunk"
+TOOL_RESULT: Final = "tool/result"
+TOOL_RESOLVE: Final = "tool/resolve"
+VALUE: Final = "value"
+RECOVERY: Final = "recovery"
+
+INTENTS: Final = frozenset({LLM_REQUEST, TOOL_CALL})
+OUTCOMES: Final = frozenset({LLM_RESPONSE, TOOL_RESULT, TOOL_RESOLVE})
+OURS: Final = frozenset(
+    {
+        SESSION_START,
+        RUN_START,
+        RUN_END,
+        STEP_START,
+        STEP_END,
+        LLM_REQUEST,
+        LLM_CHUNK,
+        LLM_RESPONSE,
+        TOOL_CALL,
+        TOOL_CHUNK,
+        TOOL_RESULT,
+        TOOL_RESOLVE,
+        VALUE,
+        RECOVERY,
+    }
+)
+#: First parts of type names that belong to this package; an application's events
+#: use a namespace of their own, and readers may ignore those.
+RESERVED_SPACES: Final = frozenset(
+    {"session", "run", "step", "llm", "tool", "value", "recovery"}
+)
+
+#: An intent is durable, no outcome is recorded.
+TOOL_OUTCOME_UNKNOWN: Final = "TOOL_OUTCOME_UNKNOWN"
+#: The model asked for it, no intent was recorded.
+TOOL_NOT_STARTED: Final = "TOOL_NOT_STARTED"
+#: Cancelled while its checkpoint was pending; the body did not run.
+ABORTED_BEFORE_DISPATCH: Final = "ABORTED_BEFORE_DISPATCH"
+#: It completed; its value could not be stored.
+RESULT_NOT_STORABLE: Final = "RESULT_NOT_STORABLE"
+
+_NO_META: Final[dict[str, Any]] = {}
+
+
+class Head(NamedTuple):
+    """An event without its payload. Unknown head members are ignored."""
+
+    seq: int
+    time: int
+    type: str
+    call: str | None
+    key: str | None
+    meta: Mapping[str, Any]
+
+
+@frozen
+class Event:
+    """One immutable fact of a log. ``time`` is in ns since the epoch, information only.
+
+    ``raw`` is the payload exactly as it was appended (JSON, UTF-8).
+    """
+
+    seq: int
+    time: int
+    type: str
+    raw: bytes = b"null"
+    call: str | None = None
+    key: str | None = None
+    meta: Mapping[str, Any] = field(factory=dict)
+
+    @property
+    def data(self) -> Any:
+        """The payload as plain JSON; values in it are still type-tagged."""
+        return orjson.loads(self.raw)
+
+    @property
+    def head(self) -> Head:
+        """The event without its payload."""
+        return Head(self.seq, self.time, self.type, self.call, self.key, self.meta)
+
+
+class Draft(NamedTuple):
+    """An event before the store gave it ``seq`` and ``time``. ``raw`` is JSON."""
+
+    type: str
+    raw: bytes = b"null"
+    call: str | None = None
+    key: str | None = None
+    meta: Mapping[str, Any] = _NO_META
+
+
+def is_known(type_: str) -> bool:
+    """Whether a reader may resume past an event of this type.
+
+    Ours are known one by one; an application's own namespace may be ignored.
+    """
+    if type_ in OURS:
+        return True
+    space, slash, name = type_.partition("/")
+    return bool(slash and name) and space not in RESERVED_SPACES
