@@ -10,7 +10,7 @@ namespace makes a log unsupported):
 =================  ====================================================================
 ``session/start``  seq 0; id, uid, created, metadata, parent of a fork or child
 ``run/start``      meta: ``epoch``, ``resume``; pid, host, versions
-``run/end``        meta: ``ok``, ``fatal``; the seal of a clean close
+``run/end``        meta: ``ok``, ``fatal`` (pairs of call and attempt); the seal
 ``step/start``     meta: ``name``, ``n``, ``parent``
 ``step/end``       the same, and ``ok``
 ``llm/request``    an intent; see below
@@ -29,8 +29,10 @@ flat object of short facts. Of an intent: ``name``, ``attempt``, ``again`` ("rer
 takes the place of an earlier attempt; "retry": the code asked once more), ``parent``,
 ``resp`` and ``tcid`` (the tool call it answers), ``effect``, ``keyed``, ``detached``,
 ``nested``, ``side`` (kept out of transcripts), ``stream``. Of an outcome: ``attempt``,
-``status`` ("value", "error", "code"), ``code``, ``cause``. Of any event: ``waves``
-(seqs of outcomes that were handed out together since the last event).
+``status`` ("value", "error", "code", "suspended", "not_applied"), ``code``, ``cause``,
+``as`` ("awaitable", "stream", "astream": what a plain function handed back). Of any
+event: ``waves`` (where it was not one by one in the order of seq: the outcomes handed
+out since the last event, in groups that were handed out together).
 """
 
 from __future__ import annotations

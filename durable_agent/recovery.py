@@ -1,0 +1,361 @@
+"""From events to history: what a log says, folded without a disk and without payloads.
+
+`History` is fed one head after another (`History.apply`), while a log is opened and
+then by the owner for every event it appends, so there is one reading of a log. Nothing
+here writes, waits or decides; see ``replay.py`` for decisions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from attrs import define, evolve, field, frozen
+
+from durable_agent import events as ev
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from durable_agent.events import Head
+
+VALUE_STATUS: Final = "value"
+ERROR: Final = "error"
+CODE: Final = "code"
+SUSPENDED: Final = "suspended"
+NOT_APPLIED: Final = "not_applied"
+
+#: A rerun takes the place of an earlier attempt; a retry is asked for by the code.
+RERUN: Final = "rerun"
+RETRY: Final = "retry"
+
+#: Causes of an outcome that no body produced.
+RECOVERY_CAUSE: Final = "recovery"
+CLOSER_CAUSE: Final = "closer"
+CANCEL_CAUSE: Final = "cancel"
+ERROR_CAUSE: Final = "error"
+
+#: Outcomes remembered by seq: more than can be in flight at once.
+_RECENT: Final = 8192
+
+
+@frozen
+class Recorded:
+    """One recorded outcome, by its head. ``turn`` is its place in the hand-out order:
+    outcomes of one turn were handed out together."""
+
+    seq: int
+    run: int
+    time: int
+    status: str
+    code: str = ""
+    cause: str = ""
+    turn: tuple[int, int] = (0, 0)
+    returned_as: str = ""
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether recovery made it up, because no body's end was recorded."""
+        return self.cause in {RECOVERY_CAUSE, CLOSER_CAUSE}
+
+
+@define(eq=False)
+class Slot:
+    """One occurrence of a call: its latest attempt in place, and how far replay is.
+
+    Attempts that the code asked for one after the other have a slot each and share
+    ``call``; an attempt that recovery made anew takes its predecessor's slot.
+    """
+
+    call: str
+    kind: str
+    name: str
+    key: str
+    parent: str | None
+    #: seq of the first intent (the order of asking) and of the latest.
+    first: int
+    intent: int
+    attempt: int
+    run: int
+    time: int
+    effect: str = "side_effect"
+    resp: str | None = None
+    tcid: str | None = None
+    keyed: bool = False
+    detached: bool = False
+    nested: bool = False
+    side: bool = False
+    outcome: Recorded | None = None
+    chunks: list[int] = field(factory=list)
+    #: Replay: there to be asked for; asked for; handed out; written off.
+    recorded: bool = True
+    asked: bool = False
+    delivered: bool = False
+    off: bool = False
+    #: A later slot is the retry of this one.
+    retried: bool = False
+
+
+@define
+class Run:
+    """One opening for writing."""
+
+    epoch: int
+    last_intent: int = -1
+    ok: bool = False
+    ended: bool = False
+
+
+@define(eq=False)
+class Step:
+    """One entering of a step."""
+
+    name: str
+    parent: str | None
+    n: int
+    start: int
+    end: int | None = None
+    used: bool = False
+
+
+@define(eq=False)
+class History:
+    """What a log says. Mutable, owned by one session."""
+
+    slots: list[Slot] = field(factory=list)
+    attempts: dict[tuple[str, int], Slot] = field(factory=dict)
+    by_identity: dict[tuple[str | None, str], list[Slot]] = field(factory=dict)
+    by_tool_call: dict[tuple[str, str], list[Slot]] = field(factory=dict)
+    #: Closers of tool calls that have no slot, by (response, tool call id).
+    closers: dict[tuple[str, str], Recorded] = field(factory=dict)
+    runs: dict[int, Run] = field(factory=dict)
+    #: (call, attempt) -> seq of the run/end that named it as having ended the run.
+    fatal: dict[tuple[str, int], int] = field(factory=dict)
+    steps: dict[tuple[str | None, str], list[Step]] = field(factory=dict)
+    epoch: int = 0
+    last_seq: int = -1
+    #: The log ends with a normal end.
+    finished: bool = False
+    created: int = 0
+    #: (from seq, uid): whose uid derives keys of calls recorded from there on.
+    uids: list[tuple[int, str]] = field(factory=list)
+    #: The newest outcomes by seq, for the turns that a later event brings.
+    _recent: dict[int, Slot] = field(factory=dict)
+
+    def apply(self, head: Head) -> None:
+        """Take one event in. Events come in the order of seq."""
+        self.last_seq = head.seq
+        self.finished = False
+        if "waves" in head.meta:
+            self._set_turns(head.seq, head.meta["waves"])
+        match head.type:
+            case ev.LLM_REQUEST | ev.TOOL_CALL:
+                self._intent(head)
+            case ev.LLM_RESPONSE | ev.TOOL_RESULT | ev.TOOL_RESOLVE:
+                self._outcome(head)
+            case ev.LLM_CHUNK | ev.TOOL_CHUNK:
+                slot = self.attempts.get((head.call or "", head.meta["attempt"]))
+                if slot is not None:
+                    slot.chunks.append(head.seq)
+            case ev.VALUE:
+                self._value(head)
+            case ev.STEP_START:
+                self._step_start(head)
+            case ev.STEP_END:
+                self._step_end(head)
+            case ev.RUN_START:
+                self.epoch = head.meta["epoch"]
+                self.runs[self.epoch] = Run(self.epoch)
+            case ev.RUN_END:
+                self._run_end(head)
+            case ev.SESSION_START:
+                self.created = head.time
+                self.uids = [(int(at), uid) for at, uid in head.meta["uids"]]
+            case _:
+                pass
+
+    def uid_at(self, seq: int) -> str:
+        """Return the uid that derives the keys of calls first recorded at ``seq``."""
+        found = ""
+        for at, uid in self.uids:
+            if at <= seq:
+                found = uid
+        return found
+
+    def went_on(self, slot: Slot) -> bool:
+        """Whether the run of the slot's outcome went on past it."""
+        outcome = slot.outcome
+        if outcome is None or self.ended_run(slot):
+            return False
+        run = self.runs.get(outcome.run)
+        return run is not None and (run.last_intent > outcome.seq or run.ok)
+
+    def ended_run(self, slot: Slot) -> bool:
+        """Whether the outcome's exception left the session and ended its run."""
+        if slot.outcome is None:
+            return False
+        end = self.fatal.get((slot.call, slot.attempt), -1)
+        return end > slot.outcome.seq
+
+    def in_doubt(self) -> Iterator[Slot]:
+        """Yield the calls with an intent and no settled outcome, in order."""
+        for slot in self.slots:
+            if slot.kind != "value" and is_open(slot):
+                yield slot
+
+    def open_steps(self) -> list[Step]:
+        """Return the steps that were entered and never left, outermost first."""
+        found = [s for steps in self.steps.values() for s in steps if s.end is None]
+        return sorted(found, key=lambda step: step.start)
+
+    # one method an event type ------------------------------------------------
+
+    def _intent(self, head: Head) -> None:
+        meta = head.meta
+        call, attempt = head.call or "", meta["attempt"]
+        if self.epoch in self.runs:
+            self.runs[self.epoch].last_intent = head.seq
+        again = meta.get("again")
+        if again == RERUN:
+            slot = self.attempts.get((call, attempt - 1))
+            if slot is not None:
+                slot.intent, slot.attempt = head.seq, attempt
+                slot.run, slot.time = self.epoch, head.time
+                slot.effect = meta.get("effect", slot.effect)
+                slot.outcome = None
+                slot.chunks = []
+                self.attempts[call, attempt] = slot
+                return
+        if again == RETRY:
+            before = self.attempts.get((call, attempt - 1))
+            if before is not None:
+                before.retried = True
+        slot = Slot(
+            call=call,
+            kind="llm" if head.type == ev.LLM_REQUEST else "tool",
+            name=meta["name"],
+            key=head.key or "",
+            parent=meta.get("parent"),
+            first=head.seq,
+            intent=head.seq,
+            attempt=attempt,
+            run=self.epoch,
+            time=head.time,
+            effect=meta.get("effect", "side_effect"),
+            resp=meta.get("resp"),
+            tcid=meta.get("tcid"),
+            keyed=meta.get("keyed", False),
+            detached=meta.get("detached", False),
+            nested=meta.get("nested", False),
+            side=meta.get("side", False),
+        )
+        self._add(slot)
+
+    def _add(self, slot: Slot) -> None:
+        self.slots.append(slot)
+        self.attempts[slot.call, slot.attempt] = slot
+        self.by_identity.setdefault((slot.parent, slot.key), []).append(slot)
+        if slot.resp is not None and slot.tcid is not None:
+            self.by_tool_call.setdefault((slot.resp, slot.tcid), []).append(slot)
+
+    def _outcome(self, head: Head) -> None:
+        meta = head.meta
+        outcome = Recorded(
+            seq=head.seq,
+            run=self.epoch,
+            time=head.time,
+            status=meta["status"],
+            code=meta.get("code", ""),
+            cause=meta.get("cause", ""),
+            turn=(head.seq, 0),
+            returned_as=meta.get("as", ""),
+        )
+        if head.call is None:
+            self.closers[meta["resp"], meta["tcid"]] = outcome
+            return
+        slot = self.attempts.get((head.call, meta["attempt"]))
+        if slot is None or slot.attempt != meta["attempt"]:
+            return
+        if may_settle(self, slot, resolving=head.type == ev.TOOL_RESOLVE):
+            slot.outcome = outcome
+            if len(self._recent) >= _RECENT:
+                self._recent.clear()
+            self._recent[head.seq] = slot
+
+    def _value(self, head: Head) -> None:
+        slot = Slot(
+            call=head.call or "",
+            kind="value",
+            name=head.meta["name"],
+            key=head.key or "",
+            parent=head.meta.get("parent"),
+            first=head.seq,
+            intent=head.seq,
+            attempt=1,
+            run=self.epoch,
+            time=head.time,
+            effect="read_only",
+        )
+        slot.outcome = Recorded(
+            head.seq, self.epoch, head.time, VALUE_STATUS, turn=(head.seq, 0)
+        )
+        self._add(slot)
+
+    def _step_start(self, head: Head) -> None:
+        where = (head.meta.get("parent"), head.meta["name"])
+        step = Step(where[1], where[0], head.meta["n"], head.seq)
+        self.steps.setdefault(where, []).append(step)
+
+    def _step_end(self, head: Head) -> None:
+        where = (head.meta.get("parent"), head.meta["name"])
+        for step in self.steps.get(where, ()):
+            if step.n == head.meta["n"] and step.end is None:
+                step.end = head.seq
+
+    def _run_end(self, head: Head) -> None:
+        run = self.runs.get(self.epoch)
+        if run is not None:
+            run.ok, run.ended = head.meta["ok"], True
+        self.finished = head.meta["ok"]
+        self.fatal = {
+            (call, attempt): head.seq for call, attempt in head.meta.get("fatal", ())
+        }
+
+    def _set_turns(self, carrier: int, groups: Iterable[Iterable[int]]) -> None:
+        for index, group in enumerate(groups):
+            for seq in group:
+                slot = self._recent.get(seq)
+                if slot is not None and slot.outcome is not None:
+                    slot.outcome = evolve(slot.outcome, turn=(carrier, index))
+        self._recent.clear()
+
+
+def is_open(slot: Slot) -> bool:
+    """Whether nobody knows how the call ended (it may have happened)."""
+    outcome = slot.outcome
+    return outcome is None or (
+        outcome.status == CODE and outcome.code == ev.TOOL_OUTCOME_UNKNOWN
+    )
+
+
+def may_settle(history: History, slot: Slot, *, resolving: bool = False) -> bool:
+    """Whether an outcome may be recorded for the slot's attempt.
+
+    At most one outcome an attempt: only an unknown one that no run went on past gives
+    way. A person's ``resolve`` also settles what ended a run.
+    """
+    outcome = slot.outcome
+    if outcome is None:
+        return True
+    if history.went_on(slot):
+        return False
+    if resolving:
+        return is_open(slot) or history.ended_run(slot)
+    return is_open(slot)
+
+
+def fold(heads: Iterable[Head]) -> History:
+    """Fold a whole log."""
+    history = History()
+    for head in heads:
+        history.apply(head)
+    return history
