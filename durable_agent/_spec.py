@@ -1,0 +1,244 @@
+"""What one decorated function is: its options, its name, its arguments.
+
+Pure: nothing here opens, records or runs anything. A `Spec` says how calls are to be
+recorded, a `Target` what one call runs, and `bind` what it was given.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from pathlib import PurePath
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Effect: TypeAlias = Literal["read_only", "idempotent", "side_effect", "composite"]
+
+#: Exceptions after which the effect of a tool may have happened.
+UNKNOWN_ON: Final[tuple[type[BaseException], ...]] = (TimeoutError, ConnectionError)
+
+#: Names under which a module runs as a program; the second is what the children of
+#: ``multiprocessing`` call the parent's.
+_MAIN_NAMES: Final = frozenset({"__main__", "__mp_main__"})
+
+
+@frozen(kw_only=True)
+class Spec:
+    """The options of one decoration, valid and with their defaults.
+
+    ``given`` names the options that were stated; it takes no part in equality.
+    """
+
+    kind: Literal["llm", "tool"]
+    name: str | Callable[[Mapping[str, Any]], str] | None = None
+    key: str | Callable[[Mapping[str, Any]], Any] | None = None
+    ignore: frozenset[str] = frozenset()
+    redact: frozenset[str] = frozenset()
+    replay: bool = True
+    durable_outcome: bool | None = None
+    effect: Effect | Callable[[Mapping[str, Any]], str] = "side_effect"
+    verify: Callable[..., Any] | None = None
+    unknown_on: tuple[type[BaseException], ...] = UNKNOWN_ON
+    on_unknown: Literal["raise", "return"] | Callable[..., Any] | None = None
+    arguments: str | None = None
+    transcript: bool = True
+    given: frozenset[str] = field(default=frozenset(), eq=False)
+
+
+class Origin:
+    """The undecorated function behind a decoration: names and signature, cached.
+
+    The signature follows the function when its code is replaced in place, as live
+    reloading does; names are computed once.
+    """
+
+    def __init__(self, obj: Any) -> None:
+        #: The function below partials and bound methods; the object itself if it is
+        #: a callable object.
+        self.function: Any = underlying(obj)
+        #: Decorated functions that this one calls through to. A call of one of them
+        #: that has a call of this one directly around it is the same call.
+        self.covers: tuple[Any, ...] = ()
+        self._signatures: dict[bool, tuple[tuple[Any, ...], inspect.Signature]] = {}
+
+    @functools.cached_property
+    def short_name(self) -> str:
+        """``__name__``, or the name of the class of a callable object."""
+        return _own_name(self.function, "__name__").rpartition(".")[2]
+
+    @functools.cached_property
+    def qualified_name(self) -> str:
+        """``module:qualname``; a program's main module has its importable name."""
+        function = self.function
+        module: object = getattr(function, "__module__", None)
+        if not isinstance(module, str):
+            owner = getattr(function, "__self__", function)
+            module = type(owner).__module__
+        return f"{module_name(str(module))}:{_own_name(function, '__qualname__')}"
+
+    def signature(self, fn: Any) -> inspect.Signature:
+        """Return the public signature of ``fn``, this function or it bound."""
+        function = self.function
+        state = (
+            getattr(function, "__code__", None),
+            getattr(function, "__defaults__", None),
+            getattr(function, "__kwdefaults__", None),
+        )
+        bound = isinstance(fn, MethodType)
+        cached = self._signatures.get(bound)
+        if cached is not None and all(map(_is, cached[0], state)):
+            return cached[1]
+        signature = signature_of(fn)
+        self._signatures[bound] = (state, signature)
+        return signature
+
+
+class Target(NamedTuple):
+    """What one call runs: ``fn``, already bound, and the function it comes from."""
+
+    fn: Callable[..., Any]
+    origin: Origin
+
+    @property
+    def function(self) -> Any:
+        """The underlying function, or the callable object itself."""
+        return self.origin.function
+
+    @property
+    def qualified_name(self) -> str:
+        """``module:qualname`` of the function."""
+        return self.origin.qualified_name
+
+    @property
+    def short_name(self) -> str:
+        """``__name__`` of the function."""
+        return self.origin.short_name
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The signature of what is called, below partials; without ``self``."""
+        return self.origin.signature(flatten(self.fn, (), {})[0])
+
+
+def target(fn: Callable[..., Any]) -> Target:
+    """Return the target for a function, bound method, partial or callable object."""
+    return Target(fn, Origin(fn))
+
+
+def bind(
+    target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the call was given, defaults applied, in the signature's order.
+
+    The fixed arguments of partials count. ``self`` and ``cls`` are left out;
+    positional-only parameters, ``*args`` and ``**kwargs`` keep places of their own.
+    Raises the `TypeError` of the call itself where it does not bind; no body runs.
+    """
+    fn, args, kwargs = flatten(target.fn, args, kwargs)
+    signature = target.origin.signature(fn)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        bound = _bind_as_called(target, fn, args, kwargs, error)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def flatten(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+    """Return the function below partials, and what it is really called with."""
+    while isinstance(fn, functools.partial):
+        args = (*fn.args, *args)
+        kwargs = {**fn.keywords, **kwargs}
+        fn = fn.func
+    return fn, args, kwargs
+
+
+def underlying(obj: Any) -> Any:
+    """Return the function below partials and bound methods."""
+    while True:
+        if isinstance(obj, functools.partial):
+            obj = obj.func
+        elif isinstance(obj, MethodType):
+            obj = obj.__func__
+        else:
+            return obj
+
+
+def signature_of(fn: Any) -> inspect.Signature:
+    """Return the public signature; any arguments, where there is none to be had."""
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError):
+        return _ANYTHING
+
+
+def module_name(module: str) -> str:
+    """Return the name under which a module can be imported.
+
+    ``__main__`` is named by its spec (``python -m``), else by the file's stem.
+    """
+    if module not in _MAIN_NAMES:
+        return module
+    main = sys.modules.get(module)
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    return PurePath(file).stem if file else "__main__"
+
+
+#: Hooks for objects that are not functions: each returns an object of the same type
+#: with its insides decorated, or None if the object is none of its own.
+ADAPTERS: Final[list[Callable[[Any, Spec], Any | None]]] = []
+
+
+def _anything(*args: Any, **kwargs: Any) -> None: ...
+
+
+_ANYTHING: Final = inspect.signature(_anything).replace(
+    return_annotation=inspect.Signature.empty
+)
+
+
+def _is(left: object, right: object) -> bool:
+    return left is right
+
+
+def _own_name(function: Any, attribute: str) -> str:
+    name = getattr(function, attribute, None)
+    if not isinstance(name, str):
+        name = getattr(type(function), attribute)
+    return str(name)
+
+
+def _bind_as_called(
+    target: Target,
+    fn: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    error: TypeError,
+) -> inspect.BoundArguments:
+    """Bind what the public signature refuses the way that the call itself would.
+
+    A decorator below may take more, or fewer, arguments than the function that it
+    names as its own; then its own signature binds.
+    """
+    function = target.function
+    plain = type(function) is FunctionType and type(fn) in {FunctionType, MethodType}
+    if plain and not vars(function).keys() & {"__wrapped__", "__signature__"}:
+        # An honest signature: calling it raises before the body begins.
+        fn(*args, **kwargs)
+    try:
+        real = inspect.signature(fn, follow_wrapped=False)
+        return real.bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        name = _own_name(function, "__qualname__")
+        raise TypeError(f"{name}() {error}") from None
