@@ -1,0 +1,285 @@
+"""The objects that stand for decorated functions, and the calls they pass on.
+
+A wrapper is a transparent proxy: name, signature, code, documentation and attributes
+are those of the function, so that inspection, live reloading and pickling by name see
+the function itself. As a method it binds to a real bound method. It holds no state of
+calls; one `Front` beside it knows how they are to be run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import operator
+import sys
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, Final
+
+from durable_agent import _calls, _steps, _streams
+from durable_agent._kinds import CODELESS, Kind, code_holder, is_lazy, kind_of
+from durable_agent._spec import Origin, Spec, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    class _Proxy:
+        """What is used of the proxy, which has no types of its own."""
+
+        __wrapped__: Any
+
+        def __init__(self, wrapped: Any, /) -> None: ...
+
+else:
+    from wrapt import BaseObjectProxy as _Proxy
+
+#: A chain of decorators longer than this is a cycle.
+_CHAIN_LIMIT: Final = 100
+
+
+def _call_around_coroutine(
+    spec: Spec, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call a plain function around a coroutine function.
+
+    Where an event loop runs it is awaited, so that no sync of the log blocks the loop.
+    Elsewhere it may be a bridge that returns a value.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _calls.call(spec, target, args, kwargs)
+    return _calls.acall(spec, target, args, kwargs)
+
+
+#: How a recorded call of each kind of function runs.
+_RUNNERS: Final[dict[Kind, Callable[..., Any]]] = {
+    Kind.PLAIN: _calls.call,
+    Kind.COROUTINE: _calls.acall,
+    Kind.GENERATOR: _streams.generate,
+    Kind.ASYNC_GENERATOR: _streams.agenerate,
+    Kind.AROUND_COROUTINE: _call_around_coroutine,
+}
+
+
+class Front:
+    """How the calls of one decorated function run.
+
+    ``how`` is the `Spec` of recorded calls, or the name of a step, by default that of
+    the function.
+    """
+
+    __slots__ = (
+        "_class_name",
+        "_code",
+        "_holder",
+        "_lazy",
+        "_plain",
+        "_receiver",
+        "_runner",
+        "how",
+        "origin",
+        "owned",
+        "target",
+    )
+
+    def __init__(self, fn: Any, how: Spec | str | None) -> None:
+        self.origin = Origin(fn)
+        self.how = self.origin.short_name if how is None else how
+        self.origin.covers = tuple(front.origin.function for front in recorded(fn))
+        self.target = Target(fn, self.origin)
+        self._receiver: Any = None
+        self._holder = code_holder(fn)
+        self._look()
+        name = getattr(fn, "__qualname__", "")
+        self._class_name = name.rpartition(".")[0] if isinstance(name, str) else ""
+        #: Whether it lives in a class, so that a first argument may be the receiver.
+        self.owned = bool(
+            self._class_name
+            and not self._class_name.endswith("<locals>")
+            and not isinstance(fn, MethodType)
+        )
+
+    def _look(self) -> None:
+        """Tell the kind from the code that the function has now."""
+        fn = self.target.fn
+        self._code = self._holder.__code__
+        kind = kind_of(fn)
+        runners = _RUNNERS if isinstance(self.how, Spec) else _steps.RUNNERS
+        self._runner = runners[kind]
+        self._plain = kind in {Kind.PLAIN, Kind.AROUND_COROUTINE}
+        self._lazy = not self._plain and is_lazy(fn)
+
+    def run(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call whose function is already bound."""
+        if self._holder.__code__ is not self._code:
+            self._look()
+        if self._plain:
+            return self._runner(self.how, target, args, kwargs)
+        if self._lazy:
+            # Arguments that do not fit are refused now, as the function does.
+            probe = target.fn(*args, **kwargs)
+            if hasattr(probe, "close"):
+                probe.close()
+        made = self._runner(self.how, target, args, kwargs)
+        if self._holder is not CODELESS:
+            made.__name__ = self._holder.__name__
+            made.__qualname__ = self._holder.__qualname__
+        return made
+
+    def run_method(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call whose first argument is the receiver."""
+        first = args[0]
+        bound = self.target.fn.__get__(first, type(first))
+        return self.run(Target(bound, self.origin), args[1:], kwargs)
+
+    def receives(self, wrapper: Any, first: object) -> bool:
+        """Whether ``first`` is the instance or class that a method is called on.
+
+        It is, if its class holds this function as a method: under its name, below
+        whatever other decorators, or in the class that its qualified name tells.
+        """
+        function = self.origin.function
+        classes = first.__mro__ if isinstance(first, type) else type(first).__mro__
+        home = (function.__module__, self._class_name)
+        for owner in classes:
+            held = vars(owner).get(function.__name__)
+            if held is None:
+                continue
+            at_home = (owner.__module__, owner.__qualname__) == home
+            if at_home or any(link is wrapper for link in chain(held)):
+                return not isinstance(held, staticmethod)
+        return False
+
+    def receiver(self, wrapped: Any) -> Receiver:
+        """Return the view of the function whose first argument is the receiver."""
+        if self._receiver is None:
+            self._receiver = Receiver(wrapped, self)
+        view: Receiver = self._receiver
+        return view
+
+
+class Wrapper(_Proxy):
+    """A decorated callable; everything but the call is that of the undecorated one."""
+
+    _self_front: Front
+
+    def __init__(self, wrapped: Any, front: Front, /) -> None:
+        super().__init__(wrapped)
+        self._self_front = front
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        front = self._self_front
+        if front.owned and args and front.receives(self, args[0]):
+            return front.run_method(args, kwargs)
+        return front.run(front.target, args, kwargs)
+
+    def __copy__(self) -> Any:
+        return _again(copy.copy(self.__wrapped__), self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _again(copy.deepcopy(self.__wrapped__, memo), self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle by name where the name leads here, else as the wrapped object is."""
+        wrapped = self.__wrapped__
+        name = getattr(wrapped, "__qualname__", None)
+        if not isinstance(wrapped, FunctionType):
+            return restored, (wrapped, self._self_front.how)
+        try:
+            module = sys.modules[wrapped.__module__]
+            named = operator.attrgetter(str(name))(module)
+        except (KeyError, AttributeError):
+            return name
+        if named is wrapped:
+            return restored, (wrapped, self._self_front.how)
+        return name
+
+
+class WrappedFunction(Wrapper):
+    """A decorated function, or another descriptor that binds as functions do."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._self_front.owned = True
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        wrapped = self.__wrapped__
+        front = self._self_front
+        if type(wrapped) is FunctionType:
+            if instance is None:
+                front.owned = True
+                return self
+            return MethodType(front.receiver(wrapped), instance)
+        bound = wrapped.__get__(instance, owner)
+        return self if bound is wrapped else _again(bound, self)
+
+
+class Receiver(WrappedFunction):
+    """A decorated function called as a method: its first argument is the receiver."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        front = self._self_front
+        if args:
+            return front.run_method(args, kwargs)
+        return front.run(front.target, args, kwargs)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return as_receiver, (wrap(self.__wrapped__, self._self_front),)
+
+
+def wrap(obj: Any, front: Front) -> Wrapper:
+    """Return the wrapper of ``obj``, which binds if and only if ``obj`` does."""
+    binds = hasattr(type(obj), "__get__")
+    return (WrappedFunction if binds else Wrapper)(obj, front)
+
+
+def restored(obj: Any, how: Spec | str) -> Wrapper:
+    """Return the wrapper that was pickled, around what it was around."""
+    return wrap(obj, Front(obj, how))
+
+
+def as_receiver(wrapper: Wrapper) -> Receiver:
+    """Return the view of a pickled wrapper that bound methods hold."""
+    return wrapper._self_front.receiver(wrapper.__wrapped__)  # noqa: SLF001 - own class
+
+
+def front_of(obj: Any) -> Front | None:
+    """Return the front of a decorated function or bound method, None of others."""
+    if type(obj) is MethodType:
+        obj = obj.__func__
+    if not issubclass(type(obj), Wrapper):
+        return None
+    front: Front = obj._self_front  # noqa: SLF001 - own class
+    return front
+
+
+def spec_of(obj: Any) -> Spec | None:
+    """Return the options that ``obj`` itself is decorated with, if it is."""
+    front = front_of(obj)
+    return front.how if front is not None and isinstance(front.how, Spec) else None
+
+
+def recorded(obj: Any) -> list[Front]:
+    """Return the fronts that record calls in the chain of what ``obj`` wraps."""
+    fronts = [front_of(link) for link in chain(obj)]
+    return [f for f in fronts if f is not None and isinstance(f.how, Spec)]
+
+
+def chain(obj: Any) -> Iterator[Any]:
+    """Yield ``obj`` and what it says that it wraps, outermost first."""
+    for _ in range(_CHAIN_LIMIT):
+        yield obj
+        for attribute in ("__wrapped__", "__func__", "func", "fget"):
+            inner = getattr(obj, attribute, None)
+            if callable(inner):
+                obj = inner
+                break
+        else:
+            return
+
+
+def _again(obj: Any, wrapper: Wrapper) -> Any:
+    """Decorate another object as ``wrapper`` decorates its own."""
+    if obj is wrapper.__wrapped__:
+        return wrapper
+    front = wrapper._self_front  # noqa: SLF001 - own class
+    return wrap(obj, Front(obj, front.how))
