@@ -80,7 +80,7 @@ def _decorated_already(obj: Any, how: Spec | str | None) -> Any:
     if isinstance(obj, Wrapper):
         return wrap(obj.__wrapped__, Front(obj.__wrapped__, both))
     function = obj.__func__.__wrapped__
-    return MethodType(Front(function, both).receiver(function), obj.__self__)
+    return MethodType(Front(function, both).view, obj.__self__)
 
 
 def _both(first: Spec | str, second: Spec | str | None) -> Spec | str | None:

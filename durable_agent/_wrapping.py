@@ -15,7 +15,7 @@ import sys
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent import _calls, _steps, _streams
+from durable_agent import _calls, _step_runs, _streams
 from durable_agent._kinds import CODELESS, Kind, code_holder, is_lazy, kind_of
 from durable_agent._spec import Origin, Spec, Target
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 else:
     from wrapt import BaseObjectProxy as _Proxy
+
+_new_tuple: Final[Any] = tuple.__new__
 
 #: A chain of decorators longer than this is a cycle.
 _CHAIN_LIMIT: Final = 100
@@ -74,12 +76,12 @@ class Front:
         "_holder",
         "_lazy",
         "_plain",
-        "_receiver",
         "_runner",
         "how",
         "origin",
         "owned",
         "target",
+        "view",
     )
 
     def __init__(self, fn: Any, how: Spec | str | None) -> None:
@@ -87,7 +89,8 @@ class Front:
         self.how = self.origin.short_name if how is None else how
         self.origin.covers = tuple(front.origin.function for front in recorded(fn))
         self.target = Target(fn, self.origin)
-        self._receiver: Any = None
+        #: What bound methods hold in place of a plain function; else None.
+        self.view: Any = Receiver(fn, self) if type(fn) is FunctionType else None
         self._holder = code_holder(fn)
         self._look()
         name = getattr(fn, "__qualname__", "")
@@ -104,7 +107,7 @@ class Front:
         fn = self.target.fn
         self._code = self._holder.__code__
         kind = kind_of(fn)
-        runners = _RUNNERS if isinstance(self.how, Spec) else _steps.RUNNERS
+        runners = _RUNNERS if isinstance(self.how, Spec) else _step_runs.RUNNERS
         self._runner = runners[kind]
         self._plain = kind in {Kind.PLAIN, Kind.AROUND_COROUTINE}
         self._lazy = not self._plain and is_lazy(fn)
@@ -130,7 +133,9 @@ class Front:
         """Run a call whose first argument is the receiver."""
         first = args[0]
         bound = self.target.fn.__get__(first, type(first))
-        return self.run(Target(bound, self.origin), args[1:], kwargs)
+        # Half the price of the class's own constructor; this is every method's call.
+        target = _new_tuple(Target, (bound, self.origin))
+        return self.run(target, args[1:], kwargs)
 
     def receives(self, wrapper: Any, first: object) -> bool:
         """Whether ``first`` is the instance or class that a method is called on.
@@ -149,13 +154,6 @@ class Front:
             if at_home or any(link is wrapper for link in chain(held)):
                 return not isinstance(held, staticmethod)
         return False
-
-    def receiver(self, wrapped: Any) -> Receiver:
-        """Return the view of the function whose first argument is the receiver."""
-        if self._receiver is None:
-            self._receiver = Receiver(wrapped, self)
-        view: Receiver = self._receiver
-        return view
 
 
 class Wrapper(_Proxy):
@@ -202,13 +200,13 @@ class WrappedFunction(Wrapper):
         self._self_front.owned = True
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        wrapped = self.__wrapped__
         front = self._self_front
-        if type(wrapped) is FunctionType:
+        if front.view is not None:
             if instance is None:
                 front.owned = True
                 return self
-            return MethodType(front.receiver(wrapped), instance)
+            return MethodType(front.view, instance)
+        wrapped = self.__wrapped__
         bound = wrapped.__get__(instance, owner)
         return self if bound is wrapped else _again(bound, self)
 
@@ -239,7 +237,8 @@ def restored(obj: Any, how: Spec | str) -> Wrapper:
 
 def as_receiver(wrapper: Wrapper) -> Receiver:
     """Return the view of a pickled wrapper that bound methods hold."""
-    return wrapper._self_front.receiver(wrapper.__wrapped__)  # noqa: SLF001 - own class
+    view: Receiver = wrapper._self_front.view  # noqa: SLF001 - own class
+    return view
 
 
 def front_of(obj: Any) -> Front | None:

@@ -29,7 +29,7 @@ from typing import (
 from durable_agent import _calls
 from durable_agent._decorate import decorate, decorator
 from durable_agent._options import LlmOptions, ToolOptions, make_spec
-from durable_agent._steps import Steps
+from durable_agent._step_runs import Steps
 from durable_agent.errors import DecorationError
 
 if TYPE_CHECKING:
