@@ -11,7 +11,7 @@ import inspect
 import sys
 from pathlib import PurePath
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from attrs import field, frozen
 
@@ -65,7 +65,9 @@ class Origin:
         #: Decorated functions that this one calls through to. A call of one of them
         #: that has a call of this one directly around it is the same call.
         self.covers: tuple[Any, ...] = ()
-        self._signatures: dict[bool, tuple[tuple[Any, ...], inspect.Signature]] = {}
+        self._signatures: dict[bool, inspect.Signature] = {}
+        self._stubs: dict[bool, Callable[..., dict[str, Any]] | None] = {}
+        self._state: tuple[Any, ...] = ()
 
     @functools.cached_property
     def short_name(self) -> str:
@@ -84,19 +86,36 @@ class Origin:
 
     def signature(self, fn: Any) -> inspect.Signature:
         """Return the public signature of ``fn``, this function or it bound."""
+        self._forget_if_replaced()
+        bound = isinstance(fn, MethodType)
+        if bound not in self._signatures:
+            self._signatures[bound] = signature_of(fn)
+        return self._signatures[bound]
+
+    def stub(self, fn: Any) -> Callable[..., dict[str, Any]] | None:
+        """Return a function that takes the arguments of ``fn`` and returns them.
+
+        It refuses what the function refuses, with the same words, and has no body.
+        None of what is no plain function, or shows another signature than it has.
+        """
+        self._forget_if_replaced()
+        bound = isinstance(fn, MethodType)
+        if bound not in self._stubs:
+            plain = type(fn) in {FunctionType, MethodType} and is_honest(self.function)
+            self._stubs[bound] = make_stub(self.function, bound) if plain else None
+        return self._stubs[bound]
+
+    def _forget_if_replaced(self) -> None:
         function = self.function
         state = (
             getattr(function, "__code__", None),
             getattr(function, "__defaults__", None),
             getattr(function, "__kwdefaults__", None),
         )
-        bound = isinstance(fn, MethodType)
-        cached = self._signatures.get(bound)
-        if cached is not None and all(map(_is, cached[0], state)):
-            return cached[1]
-        signature = signature_of(fn)
-        self._signatures[bound] = (state, signature)
-        return signature
+        if len(self._state) != len(state) or not all(map(_is, self._state, state)):
+            self._state = state
+            self._signatures.clear()
+            self._stubs.clear()
 
 
 class Target(NamedTuple):
@@ -141,13 +160,12 @@ def bind(
     Raises the `TypeError` of the call itself where it does not bind; no body runs.
     """
     fn, args, kwargs = flatten(target.fn, args, kwargs)
-    signature = target.origin.signature(fn)
-    try:
-        bound = signature.bind(*args, **kwargs)
-    except TypeError as error:
-        bound = _bind_as_called(target, fn, args, kwargs, error)
-    bound.apply_defaults()
-    return bound.arguments
+    stub = target.origin.stub(fn)
+    if stub is None:
+        return _bind_publicly(target, fn, args, kwargs)
+    if type(fn) is MethodType:
+        return stub(fn.__self__, *args, **kwargs)
+    return stub(*args, **kwargs)
 
 
 def flatten(
@@ -178,6 +196,50 @@ def signature_of(fn: Any) -> inspect.Signature:
         return inspect.signature(fn)
     except (TypeError, ValueError):
         return _ANYTHING
+
+
+def is_honest(function: Any) -> bool:
+    """Whether a plain function has the signature that it shows."""
+    if type(function) is not FunctionType:
+        return False
+    return not vars(function).keys() & {"__wrapped__", "__signature__"}
+
+
+def make_stub(function: Any, bound: bool) -> Callable[..., dict[str, Any]]:
+    """Return a function with the parameters of ``function`` that returns them.
+
+    The dictionary is in the signature's order. With ``bound``, it lacks the first
+    argument.
+    """
+    code = function.__code__
+    names = list(code.co_varnames)
+    positional = names[: code.co_argcount]
+    keyword = names[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    rest = names[code.co_argcount + code.co_kwonlyargcount :]
+    stars = rest.pop(0) if code.co_flags & inspect.CO_VARARGS else ""
+    more = rest.pop(0) if code.co_flags & inspect.CO_VARKEYWORDS else ""
+    given = [*positional]
+    if code.co_posonlyargcount:
+        given.insert(code.co_posonlyargcount, "/")
+    if stars or keyword:
+        given.append(f"*{stars}")
+    given += keyword
+    if more:
+        given.append(f"**{more}")
+    values = {name: name for name in [*positional, stars, *keyword, more] if name}
+    if bound and positional:
+        del values[positional[0]]
+    elif bound and stars:
+        values[stars] = f"{stars}[1:]"
+    items = ", ".join(f"{name!r}: {value}" for name, value in values.items())
+    scope: dict[str, Any] = {}
+    # Only identifiers that the compiler already accepted as parameters are in it.
+    exec(f"def stub({', '.join(given)}): return {{{items}}}", scope)  # noqa: S102
+    stub: Any = scope["stub"]
+    stub.__name__, stub.__qualname__ = function.__name__, function.__qualname__
+    stub.__defaults__ = function.__defaults__
+    stub.__kwdefaults__ = function.__kwdefaults__
+    return cast("Callable[..., dict[str, Any]]", stub)
 
 
 def module_name(module: str) -> str:
@@ -219,26 +281,22 @@ def _own_name(function: Any, attribute: str) -> str:
     return str(name)
 
 
-def _bind_as_called(
-    target: Target,
-    fn: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    error: TypeError,
-) -> inspect.BoundArguments:
-    """Bind what the public signature refuses the way that the call itself would.
+def _bind_publicly(
+    target: Target, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Bind by the public signature, else by the one that the call really has.
 
     A decorator below may take more, or fewer, arguments than the function that it
-    names as its own; then its own signature binds.
+    names as its own.
     """
-    function = target.function
-    plain = type(function) is FunctionType and type(fn) in {FunctionType, MethodType}
-    if plain and not vars(function).keys() & {"__wrapped__", "__signature__"}:
-        # An honest signature: calling it raises before the body begins.
-        fn(*args, **kwargs)
     try:
-        real = inspect.signature(fn, follow_wrapped=False)
-        return real.bind(*args, **kwargs)
-    except (TypeError, ValueError):
-        name = _own_name(function, "__qualname__")
-        raise TypeError(f"{name}() {error}") from None
+        bound = target.origin.signature(fn).bind(*args, **kwargs)
+    except TypeError as error:
+        try:
+            real = inspect.signature(fn, follow_wrapped=False)
+            bound = real.bind(*args, **kwargs)
+        except (TypeError, ValueError):
+            name = _own_name(target.function, "__qualname__")
+            raise TypeError(f"{name}() {error}") from None
+    bound.apply_defaults()
+    return bound.arguments
