@@ -1,0 +1,343 @@
+"""The one streaming reader: where each event is, and whether the log is whole.
+
+`scan` reads every segment once, payloads unparsed, and keeps 8 bytes an event. It
+never writes. What it finds is judged by the watermark alone: damage is *corrupt* if
+anything later proves that the damaged seq was durable, and *torn* otherwise.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from durable_agent import _segment
+from durable_agent._paths import is_file, join, name_of
+from durable_agent._segment import NO_PREV, Frame
+from durable_agent.errors import (
+    LogConflictError,
+    LogCorruptError,
+    LogUnsupportedError,
+    StoreError,
+)
+from durable_agent.events import FORMAT, is_known
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from durable_agent._fs import Disk
+
+_UNCHANGED: Final = "Nothing was changed; restore the file from a copy, or salvage it."
+#: Lines of one read are handed out from at most this many bytes.
+_READ_BYTES: Final = 1 << 18
+
+
+class Segment:
+    """One file: the seq it begins with, and the offset of each of its lines."""
+
+    __slots__ = ("end", "first", "offsets", "path")
+
+    def __init__(self, path: str, first: int, end: int) -> None:
+        self.path = path
+        self.first = first
+        self.offsets = array("Q")
+        #: Where the good part ends: the next line goes here.
+        self.end = end
+
+
+class Index:
+    """What a scan knows of a log. The owner's writer goes on extending it."""
+
+    def __init__(self, disk: Disk, directory: str, session: str) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.session = session
+        self.segments: list[Segment] = []
+        self.next_seq = 0
+        #: Checksum of the last good line.
+        self.prev = NO_PREV
+        #: The highest seq that the log itself proves durable.
+        self.attested = -1
+        #: Type of the last line.
+        self.last_type = b""
+        self.blobs: set[str] = set()
+        #: The first event that a writer must not go on past.
+        self.unsupported: tuple[int, str, str] | None = None
+        #: (offset in the last segment, size) of a tail that nothing promised.
+        self.torn: tuple[int, int] | None = None
+        #: Seq and time of the first header, for listings.
+        self.created = 0
+        self._known: dict[bytes, bool] = {}
+
+    def locate(self, seq: int) -> tuple[Segment, int, int]:
+        """Return segment, start and an end of a line. Raises `LookupError`."""
+        if not 0 <= seq < self.next_seq:
+            raise LookupError(f"there is no event {seq}")
+        starts = [segment.first for segment in self.segments]
+        segment = self.segments[bisect_right(starts, seq) - 1]
+        place = seq - segment.first
+        offsets = segment.offsets
+        end = offsets[place + 1] if place + 1 < len(offsets) else segment.end
+        return segment, offsets[place], end
+
+    def lines(self, from_seq: int, to_seq: int) -> Iterator[bytes]:
+        """Yield the lines from one seq up to, not including, another, verified."""
+        seq = max(from_seq, 0)
+        while seq < to_seq:
+            segment, start, end = self.locate(seq)
+            place = seq - segment.first
+            offsets = segment.offsets
+            count = 1
+            limit = min(len(offsets) - place, to_seq - seq)
+            while count < limit and offsets[place + count] - start < _READ_BYTES:
+                count += 1
+            if place + count < len(offsets):
+                end = offsets[place + count]
+            else:
+                end = segment.end
+            data = read_range(self, segment.path, start, end)
+            for index in range(count):
+                begin = offsets[place + index] - start
+                newline = data.find(b"\n", begin)
+                line = data[begin:newline] if newline >= 0 else b""
+                self._verify(line, segment.path, start + begin, seq + index)
+                yield line
+            seq += count
+
+    def _verify(self, line: bytes, path: str, offset: int, seq: int) -> None:
+        if not _segment.crc_is_good(line) or not line.startswith(b'{"seq":%d,' % seq):
+            self.corrupt("A line changed after it was read.", path, offset, seq)
+
+    def corrupt(self, what: str, path: str, offset: int, seq: int) -> NoReturn:
+        """Raise `LogCorruptError`."""
+        raise LogCorruptError(
+            what,
+            session=self.session,
+            file=path,
+            offset=offset,
+            seq=seq,
+            advice=_UNCHANGED,
+        )
+
+    def accept(self, segment: Segment, offset: int, found: Frame) -> None:
+        """Take a good line as the next event."""
+        segment.offsets.append(offset)
+        segment.end = offset + len(found.line) + 1
+        self.next_seq = found.seq + 1
+        self.prev = found.crc
+        self.last_type = found.type
+        self.attested = max(self.attested, found.durable)
+        if found.blob is not None:
+            self.blobs.add(found.blob)
+        known = self._known.get(found.type)
+        if known is None:
+            known = is_known(_segment.head_of(found.line).type)
+            self._known[found.type] = known
+        if not known and self.unsupported is None:
+            head = _segment.head_of(found.line)
+            if head.meta.get("ignorable") is not True:
+                self.unsupported = (head.seq, head.type, segment.path)
+
+
+def read_range(index: Index, path: str, start: int, end: int) -> bytes:
+    """Return the bytes of a file. Raises `StoreError` if it cannot be read."""
+    try:
+        fd = index.disk.open_read(path)
+        try:
+            return index.disk.read(fd, end - start, start)
+        finally:
+            index.disk.close(fd)
+    except OSError as error:
+        raise unreadable(index.session, path, error) from error
+
+
+def unreadable(session: str, path: str, error: OSError) -> StoreError:
+    """Return the error for a file that is there and cannot be read."""
+    return StoreError(
+        f"The log cannot be read: {error}.",
+        session=session,
+        file=path,
+        advice="This is not an absent session: nothing was started or changed.",
+    )
+
+
+def scan(disk: Disk, directory: str, session: str) -> Index:
+    """Read a whole log. A directory without any segment gives an empty index.
+
+    Raises `LogCorruptError`, `LogConflictError`, `LogUnsupportedError` (a newer
+    format) and `StoreError` (it cannot be read).
+    """
+    index = Index(disk, directory, session)
+    path = directory
+    try:
+        names = [n for n in disk.listdir(directory) if _segment.NAME.fullmatch(n)]
+        if not names:
+            _prove_absence(index)
+        for name in names:
+            path = join(directory, name)
+            _scan_segment(index, path, int(name[:20]), last=name == names[-1])
+    except StoreError:
+        raise
+    except OSError as error:
+        raise unreadable(session, path, error) from error
+    return index
+
+
+def _prove_absence(index: Index) -> None:
+    """Raise `LogCorruptError` if the directory shows that there was a log."""
+    for name in ("blobs", "torn"):
+        path = join(index.directory, name)
+        try:
+            left = index.disk.listdir(path)
+        except FileNotFoundError:
+            continue
+        if left:
+            index.corrupt("The log's segments are gone.", path, 0, 0)
+
+
+def _scan_segment(index: Index, path: str, first: int, *, last: bool) -> None:
+    if first != index.next_seq:
+        missing = join(index.directory, _segment.segment_name(index.next_seq))
+        index.corrupt(
+            f"A segment is missing before {name_of(path)}.",
+            missing,
+            0,
+            index.next_seq,
+        )
+    status = index.disk.lstat(path)
+    if not is_file(status):
+        raise StoreError("A segment must be a file.", session=index.session, file=path)
+    fd = index.disk.open_read(path)
+    try:
+        end = index.disk.fstat(fd).st_size
+        lines = _segment.pieces(index.disk, fd, 0, end)
+        _, line, whole = next(lines, (0, b"", False))
+        segment = _begin(index, path, first, line if whole else b"")
+        damage = _Scan(index, segment).run(lines)
+    finally:
+        index.disk.close(fd)
+    if damage is None:
+        return
+    if not last:
+        index.corrupt("A sealed segment is damaged.", path, damage, index.next_seq)
+    if index.attested >= index.next_seq:
+        index.corrupt(
+            f"Data that was promised is damaged: a later line proves that event "
+            f"{index.attested} was durable.",
+            path,
+            damage,
+            index.next_seq,
+        )
+    index.torn = (segment.end, end - segment.end)
+
+
+def _begin(index: Index, path: str, first: int, line: bytes) -> Segment:
+    """Check the header of a segment and take it in."""
+    header = _segment.read_header(line)
+    if header is None:
+        index.corrupt("The header of a segment is damaged.", path, 0, first)
+    if header.format > FORMAT:
+        raise LogUnsupportedError(
+            f"The log has format {header.format}; this version reads up to {FORMAT}.",
+            session=index.session,
+            file=path,
+            advice="Its bytes are untouched; use a newer version of durable_agent.",
+        )
+    if header.session != index.session:
+        index.corrupt(
+            f"The log says that it is session {header.session!r}.", path, 0, first
+        )
+    if header.first != first or header.prev != index.prev:
+        index.corrupt("A segment does not continue the one before.", path, 0, first)
+    if first == 0:
+        index.created = header.time
+    # It was created after everything before it had been synced.
+    index.attested = max(index.attested, first - 1)
+    segment = Segment(path, first, len(line) + 1)
+    index.segments.append(segment)
+    return segment
+
+
+class _Scan:
+    """The lines of one segment, judged one by one."""
+
+    def __init__(self, index: Index, segment: Segment) -> None:
+        self._index = index
+        self._segment = segment
+        #: Where the first line is that no continuation made good.
+        self._damage: int | None = None
+
+    def run(self, lines: Iterator[tuple[int, bytes, bool]]) -> int | None:
+        """Take in all lines; return the offset of damage that stays."""
+        index, segment = self._index, self._segment
+        for offset, line, whole in lines:
+            found = _segment.parse(line)
+            if (
+                found is not None
+                and whole
+                and found.seq == index.next_seq
+                and found.prev == index.prev
+            ):
+                index.accept(segment, offset, found)
+                self._damage = None
+            else:
+                self._doubt(offset, line, found, whole=whole)
+        return self._damage
+
+    def _doubt(
+        self, offset: int, line: bytes, found: Frame | None, *, whole: bool
+    ) -> None:
+        if found is not None:
+            within = iter([(0, found)])
+        elif _segment.crc_is_good(line):
+            raise LogUnsupportedError(
+                "A line has a good checksum and a form that this version cannot read.",
+                session=self._index.session,
+                file=self._segment.path,
+                offset=offset,
+                advice="Its bytes are untouched; use a newer version.",
+            )
+        else:
+            within = _segment.frames_within(line)
+        good = False
+        for start, inner in within:
+            good = self._weigh(offset + start, inner, whole=whole) or good
+        if not good and self._damage is None:
+            self._damage = offset
+
+    def _weigh(self, offset: int, found: Frame, *, whole: bool) -> bool:
+        """Judge a good line that is out of place; True if it does no harm."""
+        index = self._index
+        # What was known durable when it was written is so whether or not it counts.
+        index.attested = max(index.attested, found.durable)
+        if found.seq < index.next_seq:
+            if self._original(found.seq) == found.line:
+                if self._damage is None:
+                    self._segment.end = offset + len(found.line) + whole
+                return whole
+            self._conflict(offset, found)
+        if found.seq > index.next_seq:
+            return False
+        if found.prev != index.prev:
+            self._conflict(offset, found)
+        if whole:
+            # Junk before a line that continues the chain: nothing is missing.
+            index.accept(self._segment, offset, found)
+            self._damage = None
+        return whole
+
+    def _original(self, seq: int) -> bytes:
+        segment, start, end = self._index.locate(seq)
+        data = read_range(self._index, segment.path, start, end)
+        return data.split(b"\n", 1)[0]
+
+    def _conflict(self, offset: int, found: Frame) -> NoReturn:
+        raise LogConflictError(
+            f"Two different records claim to be event {found.seq}: the log had two "
+            f"writers.",
+            session=self._index.session,
+            file=self._segment.path,
+            offset=offset,
+            seq=found.seq,
+            advice=_UNCHANGED,
+        )
