@@ -3,7 +3,8 @@
 Every change happens under the queue lock, which is held for work in memory and for
 wake-ups, never for I/O. A change first wakes and then records, so that `Queue.pass_on`
 may be interrupted anywhere and repeated; who is woken for nothing looks and waits
-again.
+again. The next leader is woken first, so that its barrier begins while the others of
+the last one still wake up.
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ from durable_agent._sync_pool import SYNCS
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from durable_agent._barrier_progress import Progress
-
-    Told = dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]]
 
 
 class Ticket:
@@ -102,7 +101,8 @@ class Queue:
         while ticket.seq > progress.durable and progress.failed is None:
             if ticket.gate is not None:
                 ticket.gate.acquire()
-            if self.leads(ticket):
+            # The lock only for those who are not served: the leader may hold it still.
+            if ticket.seq > progress.durable and self.leads(ticket):
                 return True
         return False
 
@@ -129,20 +129,16 @@ class Queue:
         ``ticket``, if it is a thread's, leaves the queue.
         """
         with self._lock:
-            told: Told = {}
-            syncs = self._unserved(self._syncs, self._progress.durable, ticket, told)
-            writes = self._unserved(self._writes, self._progress.written, None, told)
-            for loop, futures in told.items():
-                # A closed loop: nobody waits in it any more.
-                with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(_resolve, futures)
-            self._syncs, self._writes = syncs, writes
+            done, syncs = self._split(self._syncs, self._progress.durable, ticket)
+            written, writes = self._split(self._writes, self._progress.written, None)
             if ticket is not None and self._leader is ticket:
                 self._leader_thread = 0
                 if syncs:
                     self._appoint(syncs[0])
                 else:
                     self._leader = None
+            _wake(done + written)
+            self._syncs, self._writes = syncs, writes
             if self._closers and self._idle():
                 for gate in self._closers:
                     _open(gate)
@@ -181,25 +177,20 @@ class Queue:
             ticket.open()
         self._leader = ticket
 
-    def _unserved(
-        self,
-        tickets: Sequence[Ticket],
-        reached: int,
-        leaving: Ticket | None,
-        told: Told,
-    ) -> list[Ticket]:
-        """Wake the threads that are served, collect the futures, return the rest."""
-        failed = self._progress.failed is not None
-        rest = []
+    def _split(
+        self, tickets: list[Ticket], reached: int, leaving: Ticket | None
+    ) -> tuple[list[Ticket], list[Ticket]]:
+        """Part those who are served, or have failed, from those who wait on."""
+        if self._progress.failed is not None:
+            return tickets, []
+        served: list[Ticket] = []
+        rest: list[Ticket] = []
         for ticket in tickets:
-            if ticket.seq > reached and not failed:
-                if ticket is not leaving or ticket.future is not None:
-                    rest.append(ticket)
-            elif ticket.future is not None:
-                told.setdefault(ticket.future.get_loop(), []).append(ticket.future)
-            else:
-                ticket.open()
-        return rest
+            if ticket.seq <= reached:
+                served.append(ticket)
+            elif ticket is not leaving or ticket.future is not None:
+                rest.append(ticket)
+        return served, rest
 
     def _idle(self) -> bool:
         return not (self._leader or self._syncs or self._writes or self._write_job)
@@ -209,6 +200,20 @@ def _open(gate: threading.Lock) -> None:
     # Only holders of the queue lock release a gate, so it cannot be freed in between.
     if gate.locked():
         gate.release()
+
+
+def _wake(tickets: list[Ticket]) -> None:
+    """Let threads look; resolve the futures of each loop in one call of that loop."""
+    told: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for ticket in tickets:
+        if ticket.future is None:
+            ticket.open()
+        else:
+            told.setdefault(ticket.future.get_loop(), []).append(ticket.future)
+    for loop, futures in told.items():
+        # A closed loop: nobody waits in it any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_resolve, futures)
 
 
 def _resolve(futures: list[asyncio.Future[None]]) -> None:
