@@ -21,7 +21,7 @@ error of their own, chained to the first. No sync is tried again after a failure
 
 **Interrupts** (a KeyboardInterrupt, an exception raised by a signal handler). A waiter
 leaves the queue. A leader interrupted in its sync acknowledges nothing and hands on;
-the next leader syncs again, since no failure was reported. A write that was
+the next leader syncs again, unless the interrupt came while a failure was handled. A write that was
 interrupted is *in doubt*, and the next holder of the write lock asks ``settle_write``
 what became of it. The queue's own steps may be
 interrupted and repeated anywhere.
@@ -34,6 +34,7 @@ appended are written with the next batch.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -241,12 +242,18 @@ class GroupCommit:
             self._drain()
             reached = progress.written
         self._queue.pass_on()
+        outer = sys.exception()
         try:
             self._sync()
         except OSError as error:
             # No call before this line: an interrupt that came first would lose the
             # only report of the failure, and the next sync would lie.
             progress.failed = error
+        except BaseException as interrupt:
+            failure = _hidden_failure(interrupt, outer)
+            if failure is not None:
+                progress.fail(failure)
+            raise
         if progress.failed is None:
             progress.durable = reached
         self._queue.pass_on(ticket)
@@ -322,3 +329,15 @@ class GroupCommit:
     def _refuse_reentry(self) -> None:
         if held(self._write_lock) or held(self._append_lock) or self._queue.entered:
             self._progress.refuse()
+
+
+def _hidden_failure(
+    interrupt: BaseException, outer: BaseException | None
+) -> OSError | None:
+    """Return the `OSError` that a sync was handling when it was interrupted."""
+    hidden = interrupt.__context__
+    while hidden is not None and hidden is not outer:
+        if isinstance(hidden, OSError):
+            return hidden
+        hidden = hidden.__context__
+    return None

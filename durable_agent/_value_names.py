@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["registered", "enum", "error", "state", "subclass"]
 
+#: Flags of classes: made at run time, and (of those) compiled ones.
 _HEAP_TYPE: Final = 1 << 9
+_IMMUTABLE_TYPE: Final = 1 << 8
 _MAX_GENERIC_DEPTH: Final = 8
 _ADVICE: Final = "register_type(cls) allows a type that is safe to rebuild."
 
@@ -146,10 +148,18 @@ def solid_base(cls: type) -> type:
     while base is not None:
         if base in CONTAINERS or base in ERRORS or base is types.SimpleNamespace:
             return base
-        if not base.__flags__ & _HEAP_TYPE:
+        if _is_compiled(base):
             return base
         base = type.__dict__["__base__"].__get__(base)
     return object
+
+
+def _is_compiled(cls: type) -> bool:
+    flags = cls.__flags__
+    if not flags & _HEAP_TYPE or flags & _IMMUTABLE_TYPE:
+        return True
+    # struct_time and its like hide fields beyond those of the tuple.
+    return "n_sequence_fields" in vars(cls)
 
 
 def kind_of(cls: type) -> Kind | None:  # noqa: PLR0911 - one per kind

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         """What is used of the proxy, which has no types of its own."""
 
         __wrapped__: Any
+        # Not in the classes below: annotations of a class would hide the function's.
+        _self_front: Front
 
         def __init__(self, wrapped: Any, /) -> None: ...
 
@@ -159,8 +161,6 @@ class Front:
 class Wrapper(_Proxy):
     """A decorated callable; everything but the call is that of the undecorated one."""
 
-    _self_front: Front
-
     def __init__(self, wrapped: Any, front: Front, /) -> None:
         super().__init__(wrapped)
         self._self_front = front
@@ -180,17 +180,10 @@ class Wrapper(_Proxy):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle by name where the name leads here, else as the wrapped object is."""
         wrapped = self.__wrapped__
-        name = getattr(wrapped, "__qualname__", None)
-        if not isinstance(wrapped, FunctionType):
-            return restored, (wrapped, self._self_front.how)
-        try:
-            module = sys.modules[wrapped.__module__]
-            named = operator.attrgetter(str(name))(module)
-        except (KeyError, AttributeError):
-            return name
+        named = _named_by(wrapped) if isinstance(wrapped, FunctionType) else wrapped
         if named is wrapped:
             return restored, (wrapped, self._self_front.how)
-        return name
+        return wrapped.__qualname__
 
 
 class WrappedFunction(Wrapper):
@@ -221,13 +214,42 @@ class Receiver(WrappedFunction):
         return front.run(front.target, args, kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return as_receiver, (wrap(self.__wrapped__, self._self_front),)
+        named = _named_by(self.__wrapped__)
+        if front_of(named) is not self._self_front:
+            named = wrap(self.__wrapped__, self._self_front)
+        return as_receiver, (named,)
+
+
+class _Call:
+    """``__call__`` of a decorated object, which shows the kind of the object's own."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else instance._self_call  # noqa: SLF001 - its
+
+
+class WrappedObject(Wrapper):
+    """A decorated callable object. Frameworks look at its ``__call__`` as well."""
+
+    def __init__(self, wrapped: Any, front: Front, /) -> None:
+        super().__init__(wrapped, front)
+        self._self_call = WrappedFunction(wrapped.__call__, front)
+
+    __call__ = _Call()  # type: ignore[assignment]  # a method for whoever calls it
 
 
 def wrap(obj: Any, front: Front) -> Wrapper:
     """Return the wrapper of ``obj``, which binds if and only if ``obj`` does."""
     binds = hasattr(type(obj), "__get__")
-    return (WrappedFunction if binds else Wrapper)(obj, front)
+    return (WrappedFunction if binds else WrappedObject)(obj, front)
+
+
+def _named_by(function: Any) -> Any:
+    """Return what module and qualified name of a function lead to, or None."""
+    try:
+        module = sys.modules[function.__module__]
+        return operator.attrgetter(function.__qualname__)(module)
+    except (KeyError, AttributeError):
+        return None
 
 
 def restored(obj: Any, how: Spec | str) -> Wrapper:

@@ -9,7 +9,8 @@ namespace makes a log unsupported):
 
 =================  ====================================================================
 ``session/start``  seq 0; id, uid, created, metadata, parent of a fork or child
-``run/start``      meta: ``epoch``, ``resume``; pid, host, versions
+``run/start``      meta: ``epoch``, ``resume``, ``intents`` (whether they are durable
+                   before bodies run); pid, host, versions
 ``run/end``        meta: ``ok``, ``fatal`` (pairs of call and attempt); the seal
 ``step/start``     meta: ``name``, ``n``, ``parent``
 ``step/end``       the same, and ``ok``
@@ -32,7 +33,8 @@ takes the place of an earlier attempt; "retry": the code asked once more), ``par
 ``status`` ("value", "error", "code", "suspended", "not_applied"), ``code``, ``cause``,
 ``as`` ("awaitable", "stream", "astream": what a plain function handed back). Of any
 event: ``waves`` (where it was not one by one in the order of seq: the outcomes handed
-out since the last event, in groups that were handed out together).
+out since the last event, in groups that were handed out together) and ``unhanded``
+(outcomes whose callers were cancelled before they had them).
 """
 
 from __future__ import annotations

@@ -51,6 +51,8 @@ class Recorded:
     cause: str = ""
     turn: tuple[int, int] = (0, 0)
     returned_as: str = ""
+    #: False: its caller was cancelled before it had the outcome.
+    handed: bool = True
 
     @property
     def synthetic(self) -> bool:
@@ -138,6 +140,12 @@ class History:
     created: int = 0
     #: (from seq, uid): whose uid derives keys of calls recorded from there on.
     uids: list[tuple[int, str]] = field(factory=list)
+    #: Application events.
+    appended: int = 0
+    #: Every run so far made the intents of tools durable before their bodies.
+    intents_durable: bool = True
+    #: What is applied from now on happens in this run and is not there to replay.
+    live: bool = False
     #: The newest outcomes by seq, for the turns that a later event brings.
     _recent: dict[int, Slot] = field(factory=dict)
 
@@ -145,8 +153,8 @@ class History:
         """Take one event in. Events come in the order of seq."""
         self.last_seq = head.seq
         self.finished = False
-        if "waves" in head.meta:
-            self._set_turns(head.seq, head.meta["waves"])
+        if "waves" in head.meta or "unhanded" in head.meta:
+            self._set_turns(head)
         match head.type:
             case ev.LLM_REQUEST | ev.TOOL_CALL:
                 self._intent(head)
@@ -165,13 +173,16 @@ class History:
             case ev.RUN_START:
                 self.epoch = head.meta["epoch"]
                 self.runs[self.epoch] = Run(self.epoch)
+                self.intents_durable &= head.meta.get("intents", True)
             case ev.RUN_END:
                 self._run_end(head)
             case ev.SESSION_START:
                 self.created = head.time
                 self.uids = [(int(at), uid) for at, uid in head.meta["uids"]]
-            case _:
+            case ev.RECOVERY:
                 pass
+            case _:
+                self.appended += 1
 
     def uid_at(self, seq: int) -> str:
         """Return the uid that derives the keys of calls first recorded at ``seq``."""
@@ -251,6 +262,8 @@ class History:
         self._add(slot)
 
     def _add(self, slot: Slot) -> None:
+        if self.live:
+            slot.recorded, slot.asked, slot.delivered = False, True, True
         self.slots.append(slot)
         self.attempts[slot.call, slot.attempt] = slot
         self.by_identity.setdefault((slot.parent, slot.key), []).append(slot)
@@ -320,12 +333,16 @@ class History:
             (call, attempt): head.seq for call, attempt in head.meta.get("fatal", ())
         }
 
-    def _set_turns(self, carrier: int, groups: Iterable[Iterable[int]]) -> None:
-        for index, group in enumerate(groups):
+    def _set_turns(self, head: Head) -> None:
+        for index, group in enumerate(head.meta.get("waves", ())):
             for seq in group:
                 slot = self._recent.get(seq)
                 if slot is not None and slot.outcome is not None:
-                    slot.outcome = evolve(slot.outcome, turn=(carrier, index))
+                    slot.outcome = evolve(slot.outcome, turn=(head.seq, index))
+        for seq in head.meta.get("unhanded", ()):
+            slot = self._recent.get(seq)
+            if slot is not None and slot.outcome is not None:
+                slot.outcome = evolve(slot.outcome, handed=False)
         self._recent.clear()
 
 

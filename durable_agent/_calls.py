@@ -1,0 +1,341 @@
+"""Running user code: the only place where bodies, steps and recorded functions run.
+
+`call` and `acall` are the two drivers around one flow: before the body, the body once
+in the caller's own thread and task, and what came of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import time
+from typing import TYPE_CHECKING, Any
+
+from durable_agent import _current, _streams
+from durable_agent._claims import handed_out
+from durable_agent._current import FRAME, RESPONSE, STEP, TOOL_CALL_ID, Enclosing, Frame
+from durable_agent._driving import adrive, drive
+from durable_agent._ending import is_control_flow, pack_error, pack_value, record
+from durable_agent._flow import Flow
+from durable_agent._identity import encode_arguments, identify
+from durable_agent._requests import Raise, Run, Value
+from durable_agent._spec import bind, flatten
+from durable_agent._stepping import enter_step, leave_step
+from durable_agent.errors import DecorationError, DurableError
+from durable_agent.outcomes import EFFECTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+
+    from durable_agent._core import Core
+    from durable_agent._current import StepFrame
+    from durable_agent._spec import Spec, Target
+
+#: The parameter that is filled in when the caller left it at its default.
+_KEY_PARAMETER = "idempotency_key"
+
+
+def call(
+    spec: Spec, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call in this thread; what comes back may turn out to be lazy."""
+    frame = _current.find(target.qualified_name)
+    if frame is None or covered(frame, target):
+        return target.fn(*args, **kwargs)
+    flow = prepare(frame, spec, target, args, kwargs)
+    verdict = drive(flow.core, flow.before())
+    match verdict:
+        case Value(value, returned_as):
+            return _streams.replayed(flow, value, returned_as)
+        case Raise(error, returned_as):
+            return _streams.raising(error, returned_as)
+        case Run():
+            pass
+    args, kwargs = fill_key(flow, target, args, kwargs)
+    try:
+        with inside(flow):
+            result = target.fn(*args, **kwargs)
+    except BaseException as error:
+        drive(flow.core, record(flow, pack_error(flow, error)))
+        raise
+    if inspect.isawaitable(result):
+        return _streams.awaiting(flow, result)
+    if is_stream(flow, result):
+        return _streams.recorded(flow, result)
+    return finish(flow, result)
+
+
+async def acall(
+    spec: Spec, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call in this task. Nothing happens before the coroutine is first awaited."""
+    frame = _current.find(target.qualified_name)
+    if frame is None or covered(frame, target):
+        return await target.fn(*args, **kwargs)
+    flow = prepare(frame, spec, target, args, kwargs)
+    verdict = await adrive(flow.core, flow.before())
+    match verdict:
+        case Value(value, returned_as):
+            return _streams.replayed(flow, value, returned_as, awaited=True)
+        case Raise(error):
+            raise error
+        case Run():
+            pass
+    args, kwargs = fill_key(flow, target, args, kwargs)
+    try:
+        with inside(flow):
+            result = await target.fn(*args, **kwargs)
+    except GeneratorExit as error:
+        abandon(flow, error)
+        raise
+    except BaseException as error:
+        await adrive(flow.core, record(flow, pack_error(flow, error)))
+        raise
+    if is_stream(flow, result):
+        return _streams.recorded(flow, result)
+    await adrive(flow.core, record(flow, pack_value(flow, result)))
+    delivered(flow, result)
+    return result
+
+
+def finish(flow: Flow, result: Any, returned_as: str = "") -> Any:
+    """Record a value in this thread and hand it out."""
+    drive(flow.core, record(flow, pack_value(flow, result, returned_as)))
+    delivered(flow, result)
+    return result
+
+
+def delivered(flow: Flow, value: Any) -> None:
+    """Note what the caller has now: a response's tool calls may be answered."""
+    if flow.spec.kind == "llm" and flow.slot is not None:
+        handed_out(flow.core, flow.slot.call, value)
+
+
+def abandon(flow: Flow, error: BaseException) -> None:
+    """Record the end of a coroutine that is being closed and can await nothing.
+
+    The outcome is appended; whatever is written next brings it to the file.
+    """
+    ending = record(flow, pack_error(flow, error))
+    with flow.core.lock, contextlib.suppress(DurableError, OSError):
+        next(ending, None)
+        ending.close()
+
+
+def covered(frame: Frame, target: Target) -> bool:
+    """Whether the call around this one is the same call of a sync and async pair."""
+    if frame.enclosing is None or not frame.enclosing.covers:
+        return False
+    return not frame.enclosing.done and target.function in frame.enclosing.covers
+
+
+def prepare(
+    frame: Frame,
+    spec: Spec,
+    target: Target,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Flow:
+    """Bind, name and identify a call, before its body could change the arguments.
+
+    Raises:
+        ArgumentNotStorableError: naming the parameter; the body does not run.
+        TypeError: the arguments do not fit, as the function itself would say.
+    """
+    core = frame.core
+    bound = bind(target, args, kwargs)
+    name = target.qualified_name
+    short = target.short_name
+    if spec.name is not None:
+        name = short = spec.name if isinstance(spec.name, str) else spec.name(bound)
+    effect = spec.effect if isinstance(spec.effect, str) else spec.effect(bound)
+    if effect not in EFFECTS:
+        raise DecorationError(
+            f"effect= of {name} gave {effect!r}", advice=f"Use one of {sorted(EFFECTS)}."
+        )
+    encoded = encode_arguments(
+        bound, ignore=spec.ignore, redact=spec.redact, salt=core.salt
+    )
+    key = None
+    if spec.key is not None:
+        key = bound[spec.key] if isinstance(spec.key, str) else spec.key(bound)
+    identity = identify(
+        spec.kind,
+        name,
+        encoded,
+        scope=_current.SCOPE.get(),
+        key=key,
+        keyed=spec.key is not None,
+    )
+    return Flow(
+        core=core,
+        frame=frame,
+        spec=spec,
+        name=name,
+        short=short,
+        effect=effect,
+        bound=bound,
+        asked=_asked(spec, bound),
+        at_default=_at_default(target, bound),
+        identity=identity,
+        step=STEP.get(),
+        covers=target.origin.covers,
+        started=time.monotonic(),
+    )
+
+
+def _asked(spec: Spec, bound: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments as a model gave them."""
+    if spec.arguments is not None:
+        given = bound.get(spec.arguments)
+        return given if isinstance(given, dict) else {}
+    return bound
+
+
+def _at_default(target: Target, bound: Mapping[str, Any]) -> frozenset[str]:
+    names = []
+    for parameter in target.signature.parameters.values():
+        value = bound.get(parameter.name)
+        match parameter.kind:
+            case parameter.VAR_POSITIONAL | parameter.VAR_KEYWORD:
+                same = not value
+            case _:
+                same = value is parameter.default or (
+                    type(value) is type(parameter.default)
+                    and isinstance(value, (str, int, float, bytes, tuple))
+                    and value == parameter.default
+                )
+        if same:
+            names.append(parameter.name)
+    return frozenset(names)
+
+
+def fill_key(
+    flow: Flow, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Fill in the idempotency key where the caller left it at its default."""
+    if _KEY_PARAMETER not in flow.at_default or flow.call is None:
+        return args, kwargs
+    fn, all_args, all_kwargs = flatten(target.fn, args, kwargs)
+    bound = target.origin.signature(fn).bind(*all_args, **all_kwargs)
+    if _KEY_PARAMETER in bound.arguments and _KEY_PARAMETER not in kwargs:
+        return args, kwargs
+    return args, {**kwargs, _KEY_PARAMETER: flow.call.idempotency_key}
+
+
+@contextlib.contextmanager
+def inside(flow: Flow) -> Iterator[None]:
+    """Be inside the call: what is called now is nested in it."""
+    enclosing = flow.enclosing
+    if enclosing is None:
+        enclosing = flow.enclosing = _enclose(flow)
+    frame = FRAME.set(Frame(flow.core, enclosing))
+    explicit = TOOL_CALL_ID.set(None)
+    response = RESPONSE.set(None)
+    try:
+        yield
+    finally:
+        # A coroutine or generator may be closed in another context.
+        with contextlib.suppress(ValueError):
+            FRAME.reset(frame)
+            TOOL_CALL_ID.reset(explicit)
+            RESPONSE.reset(response)
+
+
+def _enclose(flow: Flow) -> Enclosing:
+    if flow.call is None or flow.slot is None:
+        msg = "a body runs only after its checkpoint"
+        raise AssertionError(msg)
+    outer = flow.frame.enclosing
+    model = flow.spec.kind == "llm"
+    return Enclosing(
+        call=flow.call,
+        slot=flow.slot,
+        opens=flow.effect == "composite" or model,
+        in_model=model or (outer is not None and outer.in_model),
+        covers=flow.covers,
+    )
+
+
+def is_stream(flow: Flow, result: Any) -> bool:
+    """Whether a result is produced while it is consumed."""
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        return True
+    kind = type(result)
+    if isinstance(result, (io.IOBase, contextlib.AbstractContextManager)) and not (
+        hasattr(kind, "__next__") and flow.spec.kind == "llm"
+    ):
+        return False
+    return hasattr(kind, "__next__") or hasattr(kind, "__anext__")
+
+
+class StepScope:
+    """A step around a block; see ``step_boundary``. Sync and async."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._entered: tuple[Core, StepFrame, Any] | None = None
+
+    def __enter__(self) -> None:
+        core = self._core()
+        if core is not None:
+            self._enter(core, drive(core, enter_step(core, self._name)))
+
+    async def __aenter__(self) -> None:
+        core = self._core()
+        if core is not None:
+            self._enter(core, await adrive(core, enter_step(core, self._name)))
+
+    def _core(self) -> Core | None:
+        frame = _current.find(f"step {self._name!r}")
+        return None if frame is None else frame.core
+
+    def _enter(self, core: Core, step: StepFrame) -> None:
+        self._entered = (core, step, STEP.set(step))
+
+    def _leave(self) -> tuple[Core, StepFrame] | None:
+        if self._entered is None:
+            return None
+        core, step, token = self._entered
+        self._entered = None
+        with contextlib.suppress(ValueError):
+            STEP.reset(token)
+        return core, step
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        left = self._leave()
+        if left is not None:
+            core, step = left
+            drive(core, leave_step(core, step, error, _paused(error)))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        left = self._leave()
+        if left is not None:
+            core, step = left
+            await adrive(core, leave_step(core, step, error, _paused(error)))
+
+
+def _paused(error: BaseException | None) -> bool:
+    return error is not None and is_control_flow(error)
+
+
+def step(name: str) -> StepScope:
+    """Return a step around a block."""
+    return StepScope(name)
+
+
+def run_recorded(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Run what ``Session.record`` remembers."""
+    return fn(*args)

@@ -1,0 +1,91 @@
+"""Which tool call of a model response a call of a tool answers.
+
+By what was said explicitly, else by name and arguments among the unanswered calls of
+the last response that was handed out in the caller's context, in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from attrs import define
+
+from durable_agent._current import RESPONSE
+from durable_agent.recovery import ERROR
+from durable_agent.transcript import tool_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from durable_agent._core import Core
+    from durable_agent.recovery import Slot
+    from durable_agent.transcript import ToolCall
+
+#: Responses whose calls may still be answered; older ones are forgotten.
+_RESPONSES: Final = 256
+
+
+@define
+class Claim:
+    """A tool call of a response, and how far it is answered in this run."""
+
+    call: ToolCall
+    #: "": unanswered; "open"; "done"; "error": may be claimed again.
+    state: str = ""
+
+
+def handed_out(core: Core, call: str, response: Any) -> None:
+    """Note a response that its caller has now, in the caller's context."""
+    RESPONSE.set((call, core))
+    calls = tool_calls(response)
+    if calls:
+        core.claims[call] = [Claim(c) for c in calls]
+        while len(core.claims) > _RESPONSES:
+            del core.claims[next(iter(core.claims))]
+
+
+def claim(
+    core: Core, name: str, arguments: Mapping[str, Any], explicit: str | None
+) -> tuple[str | None, str | None, str | None]:
+    """Return response, token and provider id of the tool call that this call answers.
+
+    All None where it answers none.
+    """
+    found = RESPONSE.get()
+    resp = found[0] if found is not None and found[1] is core else None
+    claims: list[Claim] = core.claims.get(resp, []) if resp is not None else []
+    if explicit is not None:
+        same = [c for c in claims if c.call.id == explicit]
+        chosen = next((c for c in same if c.state != "done"), None)
+        chosen = chosen or (same[0] if same else None)
+        if chosen is None:
+            return resp, explicit, explicit
+        chosen.state = "open"
+        return resp, chosen.call.token, explicit
+    for wanted in ("", "error"):
+        for candidate in claims:
+            if candidate.state == wanted and _matches(candidate, name, arguments):
+                candidate.state = "open"
+                return resp, candidate.call.token, candidate.call.id
+    return None, None, None
+
+
+def _matches(candidate: Claim, name: str, arguments: Mapping[str, Any]) -> bool:
+    if candidate.call.name != name:
+        return False
+    asked = candidate.call.arguments
+    if asked is None:
+        return False
+    # What the model left out is at its default, or filled in by the framework.
+    return all(key in arguments and arguments[key] == asked[key] for key in asked)
+
+
+def answered(core: Core, slot: Slot) -> None:
+    """Note how the tool call of a slot ended."""
+    if slot.resp is None:
+        return
+    for candidate in core.claims.get(slot.resp, ()):
+        if candidate.call.token == slot.tcid:
+            outcome = slot.outcome
+            failed = outcome is not None and outcome.status == ERROR
+            candidate.state = "error" if failed else "done"

@@ -1,0 +1,180 @@
+"""What came of a body, recorded before its caller has it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from attrs import frozen
+
+from durable_agent import events as ev
+from durable_agent import values
+from durable_agent._claims import answered
+from durable_agent._mark import mark
+from durable_agent._requests import Barrier, Eager, HandOut
+from durable_agent.errors import (
+    DurableError,
+    OutcomeNotRecordedError,
+    RecordedToolError,
+    ResultNotStorableWarning,
+    ValueNotStorableError,
+)
+from durable_agent.recovery import CANCEL_CAUSE, ERROR_CAUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from durable_agent._flow import Flow
+    from durable_agent._requests import Request
+
+#: Exceptions by which frameworks pause a call; see ``register_control_flow``.
+_CONTROL_FLOW: Final[list[type[BaseException]]] = []
+
+
+def register_control_flow(cls: type[BaseException]) -> None:
+    """Say that an exception of this type pauses a call and is no outcome of it.
+
+    It passes unchanged. The call is *suspended*: asked for again, it runs again from
+    its start, and what it did below is answered from the log.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+        msg = f"register_control_flow takes an exception type, not {cls!r}"
+        raise TypeError(msg)
+    if cls not in _CONTROL_FLOW:
+        _CONTROL_FLOW.append(cls)
+
+
+def is_control_flow(error: BaseException) -> bool:
+    """Whether an exception is a framework's pause."""
+    return isinstance(error, tuple(_CONTROL_FLOW))
+
+
+@frozen
+class Packed:
+    """An outcome ready to be appended."""
+
+    raw: bytes
+    meta: dict[str, Any]
+    value: Any = None
+    error: BaseException | None = None
+
+
+def pack_value(flow: Flow, value: Any, returned_as: str = "") -> Packed:
+    """Encode a value; one that cannot be stored becomes RESULT_NOT_STORABLE."""
+    extra = _duration(flow)
+    try:
+        raw = b'{"value":' + values.encode(value) + extra
+        meta: dict[str, Any] = {"status": "value"}
+    except ValueNotStorableError as error:
+        flow.core.warn(
+            ResultNotStorableWarning,
+            f"what {flow.name} returned cannot be stored: {error}",
+        )
+        why = orjson.dumps(str(error).encode("utf-8", "replace").decode())
+        raw = b'{"code":"RESULT_NOT_STORABLE","why":' + why + extra
+        meta = {"status": "code", "code": ev.RESULT_NOT_STORABLE}
+    if returned_as:
+        meta["as"] = returned_as
+    return Packed(raw, meta, value=value)
+
+
+def pack_error(flow: Flow, error: BaseException, returned_as: str = "") -> Packed | None:
+    """Encode what a body raised; None: our own errors are never outcomes."""
+    if isinstance(error, DurableError) and not isinstance(error, RecordedToolError):
+        return None
+    extra = _duration(flow)
+    if is_control_flow(error):
+        return Packed(b'{"suspended":true' + extra, {"status": "suspended"}, error=error)
+    if isinstance(error, asyncio.CancelledError):
+        meta = {
+            "status": "code",
+            "code": ev.TOOL_OUTCOME_UNKNOWN,
+            "cause": CANCEL_CAUSE,
+        }
+        raw = b'{"code":"TOOL_OUTCOME_UNKNOWN","cause":"cancel"' + extra
+        return Packed(raw, meta, error=error)
+    raw = b'"error":' + values.encode_error(error) + extra
+    if _unknown_after(flow, error):
+        meta = {"status": "code", "code": ev.TOOL_OUTCOME_UNKNOWN, "cause": ERROR_CAUSE}
+        raw = b'{"code":"TOOL_OUTCOME_UNKNOWN",' + raw
+    else:
+        meta = {"status": "error"}
+        raw = b"{" + raw
+    if returned_as:
+        meta["as"] = returned_as
+    return Packed(raw, meta, error=error)
+
+
+def _unknown_after(flow: Flow, error: BaseException) -> bool:
+    if not isinstance(error, Exception):
+        return True
+    if flow.spec.kind == "llm" or flow.effect == "read_only":
+        return False
+    return isinstance(error, flow.spec.unknown_on)
+
+
+def _duration(flow: Flow) -> bytes:
+    return b',"ms":%.3f}' % ((time.monotonic() - flow.started) * 1000)
+
+
+def record(flow: Flow, packed: Packed | None) -> Generator[Request, Any, None]:
+    """Append the outcome; return when its caller may have it.
+
+    Raises:
+        OutcomeNotRecordedError: it could not be appended; it carries the outcome.
+    """
+    core, slot = flow.core, flow.slot
+    if flow.enclosing is not None:
+        flow.enclosing.done = True
+    core.in_flight -= 1
+    if packed is None or slot is None:
+        core.turns.moved()
+        return
+    kind = ev.LLM_RESPONSE if flow.spec.kind == "llm" else ev.TOOL_RESULT
+    if packed.error is not None:
+        mark(packed.error, slot)
+    try:
+        seq = core.append_outcome(slot, kind, packed.raw, packed.meta)
+    except (DurableError, OSError) as error:
+        raise _not_recorded(flow, packed, error) from error
+    if packed.meta["status"] == "suspended":
+        _rewind(flow)
+    answered(core, slot)
+    durable = flow.spec.durable_outcome
+    if durable is None:
+        durable = core.options.policy.durable_outcomes
+    core.stats["ran_" + slot.kind] += 1
+    try:
+        yield Barrier(seq, finish=True) if durable else Eager(seq, finish=True)
+        yield HandOut(seq)
+    except (DurableError, OSError) as error:
+        raise _not_recorded(flow, packed, error) from error
+    except BaseException:
+        core.unhanded.append(seq)
+        raise
+
+
+def _rewind(flow: Flow) -> None:
+    """Let a suspended call's children replay when it is made again."""
+    core = flow.core
+    if flow.enclosing is not None:
+        core.replay.rewind(flow.enclosing.children)
+
+
+def _not_recorded(
+    flow: Flow, packed: Packed, error: BaseException
+) -> OutcomeNotRecordedError:
+    failed = OutcomeNotRecordedError(
+        f"{flow.name} did run, and its outcome could not be recorded: {error}",
+        session=flow.core.id,
+        advice="Do not run it again blindly; a later run finds it in doubt.",
+        file=getattr(error, "file", None),
+        offset=getattr(error, "offset", None),
+        seq=getattr(error, "seq", None),
+        value=packed.value,
+        error=packed.error,
+    )
+    flow.core.fail(failed)
+    return failed

@@ -1,0 +1,257 @@
+"""A call that the log has: hand its outcome out in turn, or settle what is in doubt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from durable_agent import events as ev
+from durable_agent import values
+from durable_agent._claims import answered
+from durable_agent._closing import call_of
+from durable_agent._current import SETTINGS
+from durable_agent._identity import same_arguments
+from durable_agent._mark import mark
+from durable_agent._requests import Barrier, Consult, Fetch, Park, Raise, Value, Wait
+from durable_agent._texts import not_started_text, not_storable_text, unknown_text
+from durable_agent.errors import (
+    ResultNotStorableError,
+    ToolNotStartedError,
+    ToolOutcomeUnknownError,
+)
+from durable_agent.outcomes import Completed, NotApplied
+from durable_agent.recovery import RECOVERY_CAUSE
+from durable_agent.replay import END, settle as decide
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from durable_agent._core import Core
+    from durable_agent._flow import Flow
+    from durable_agent._requests import Request
+    from durable_agent.events import Event
+    from durable_agent.outcomes import Call
+    from durable_agent.recovery import Slot
+
+
+def take_similar(flow: Flow) -> Generator[Request, Any, Slot | None]:
+    """Take a record that differs only by a parameter that is at its new default."""
+    if flow.identity.keyed or not flow.at_default:
+        return None
+    replay = flow.core.replay
+    slots = replay.similar(
+        flow.spec.kind, flow.name, flow.parent, flow.resp, flow.tcid
+    )
+    for slot in slots:
+        event = yield Fetch(slot.intent)
+        recorded = event.data["args"]
+        if not slot.asked and same_arguments(
+            recorded, flow.identity.arguments, flow.at_default
+        ):
+            return replay.use(slot)
+    return None
+
+
+def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | None]:
+    """Do what is to be done with a recorded call; None: make it again."""
+    core, spec = flow.core, flow.spec
+    if not spec.replay:
+        yield from _before_live(flow, slot)
+        return None
+    action = decide(
+        core.history,
+        slot,
+        effect=flow.effect,
+        verify=spec.verify is not None,
+        retry_failed=core.options.retry_failed,
+    )
+    match action:
+        case "deliver":
+            return (yield from _deliver(flow, slot))
+        case "rerun":
+            yield from _before_live(flow, slot)
+            return None
+        case "park":
+            slot.delivered = True
+            core.turns.moved()
+            yield Park(core.options.replay_wait)
+            return Raise(mark(TimeoutError(), slot))
+        case "ask":
+            yield from _before_live(flow, slot)
+            return (yield from _ask(flow, slot))
+        case "verify":
+            yield from _before_live(flow, slot)
+            return (yield from _verify_error(flow, slot))
+        case "unknown":
+            slot.delivered = True
+            core.turns.moved()
+            call = yield from recorded_call(core, slot)
+            return (yield from unknown(flow, slot, call))
+        case "lost":
+            slot.delivered = True
+            core.turns.moved()
+            error = ResultNotStorableError(
+                not_storable_text(flow.short),
+                call=(yield from recorded_call(core, slot)),
+                session=core.id,
+            )
+            return Raise(mark(error, slot))
+
+
+def _before_live(flow: Flow, slot: Slot) -> Generator[Request, Any, None]:
+    """Wait until every recorded call had its chance: nothing runs live before."""
+    slot.delivered = True
+    flow.core.turns.moved()
+    yield from wait_for_turn(flow.core, slot.parent, END)
+
+
+def wait_for_turn(
+    core: Core, parent: str | None, turn: tuple[int, int]
+) -> Generator[Request, Any, None]:
+    """Wait for ``turn`` under ``parent``; what is missing then is written off."""
+    lane = core.replay.lane(parent)
+    if not lane.asks:
+        return
+    in_time = yield Wait(partial(lane.ready, turn), core.options.replay_wait)
+    if not in_time:
+        lane.write_off(turn)
+        core.turns.moved()
+
+
+def _deliver(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise]:
+    core, outcome = flow.core, slot.outcome
+    if outcome is None:
+        msg = "only a recorded outcome can be delivered"
+        raise AssertionError(msg)
+    event = yield Fetch(outcome.seq)
+    yield from wait_for_turn(core, slot.parent, outcome.turn)
+    slot.delivered = True
+    core.turns.moved()
+    flow.slot = slot
+    core.stats["replayed_" + slot.kind] += 1
+    if slot.kind == "llm":
+        core.replay.replayed_model = True
+    answered(core, slot)
+    return _from_event(flow, slot, event)
+
+
+def _from_event(flow: Flow, slot: Slot, event: Event) -> Value | Raise:
+    data = event.data
+    returned_as = event.meta.get("as", "")
+    if "stream" in data:
+        return Value(data, returned_as)
+    if "error" not in data:
+        value = values.decode(orjson.dumps(data.get("value")))
+        return Value(value, returned_as)
+    error = mark(values.decode_error(orjson.dumps(data["error"])), slot)
+    if flow.core.history.ended_run(slot):
+        error.add_note(
+            "This is the recorded error that ended an earlier run. To try again, open "
+            "the session with retry_failed=True, or resolve the call as not applied."
+        )
+    return Raise(error, returned_as)
+
+
+def recorded_call(core: Core, slot: Slot) -> Generator[Request, Any, Call]:
+    """Return the call as it was recorded, its arguments decoded."""
+    event = yield Fetch(slot.intent)
+    return call_of(core.log, core.id, slot, event)
+
+
+def _handler(flow: Flow) -> Any:
+    """Return who decides about unknown outcomes: tool, session, process."""
+    for setting in (
+        flow.spec.on_unknown,
+        flow.core.options.on_unknown,
+        SETTINGS.on_unknown,
+    ):
+        if setting is not None:
+            return setting
+    return "raise"
+
+
+def _ask(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | None]:
+    """Settle a call in doubt: verifier, then handler, else it stays unknown."""
+    call = yield from recorded_call(flow.core, slot)
+    handler = _handler(flow)
+    for fn in (flow.spec.verify, handler if callable(handler) else None):
+        if fn is None:
+            continue
+        said = yield Consult(fn, call)
+        if isinstance(said, NotApplied):
+            return None
+        if isinstance(said, Completed):
+            return (yield from _completed(flow, slot, said))
+    core = flow.core
+    raw = orjson.dumps({"code": ev.TOOL_OUTCOME_UNKNOWN, "cause": RECOVERY_CAUSE})
+    meta = {
+        "status": "code",
+        "code": ev.TOOL_OUTCOME_UNKNOWN,
+        "cause": RECOVERY_CAUSE,
+    }
+    seq = core.append_outcome(slot, ev.TOOL_RESULT, raw, meta)
+    yield Barrier(seq, finish=True)
+    core.stats["in_doubt"] += 1
+    return (yield from unknown(flow, slot, call))
+
+
+def _completed(
+    flow: Flow, slot: Slot, said: Completed
+) -> Generator[Request, Any, Value]:
+    raw = b'{"value":' + values.encode(said.value) + b',"cause":"verified"}'
+    meta = {"status": "value", "cause": "verified"}
+    seq = flow.core.append_outcome(slot, ev.TOOL_RESOLVE, raw, meta)
+    yield Barrier(seq, finish=True)
+    flow.core.stats["verified"] += 1
+    answered(flow.core, slot)
+    return Value(said.value)
+
+
+def _verify_error(
+    flow: Flow, slot: Slot
+) -> Generator[Request, Any, Value | Raise | None]:
+    """Make a call whose error ended the run again only if it was not applied."""
+    call = yield from recorded_call(flow.core, slot)
+    if flow.spec.verify is not None:
+        said = yield Consult(flow.spec.verify, call)
+        if isinstance(said, NotApplied):
+            return None
+        if isinstance(said, Completed):
+            return (yield from _completed(flow, slot, said))
+    return (yield from _deliver(flow, slot))
+
+
+def unknown(
+    flow: Flow, slot: Slot, call: Call
+) -> Generator[Request, Any, Value | Raise]:
+    """Tell the caller that nobody knows: raise, or return the model-visible text."""
+    answered(flow.core, slot)
+    text = unknown_text(flow.short, flow.effect)
+    if _handler(flow) == "return":
+        return Value(text)
+    error = ToolOutcomeUnknownError(text, call=call, session=flow.core.id)
+    error.advise(
+        f"Call {slot.call} of session {flow.core.id!r} has no outcome. Find out what "
+        "happened, then session.resolve(call, ...); or give the tool verify=."
+    )
+    return Raise(mark(error, slot))
+    yield  # pragma: no cover - a flow is a generator, also where it asks nothing
+
+
+def closed(flow: Flow) -> Value | Raise:
+    """Answer a call that the model was told was never started: it stays so."""
+    text = not_started_text(flow.short)
+    if _handler(flow) == "return":
+        return Value(text)
+    return Raise(ToolNotStartedError(text, session=flow.core.id))
+
+
+__all__ = [
+    "closed",
+    "recorded_call",
+    "settle",
+    "take_similar",
+    "unknown",
+    "wait_for_turn",
+]

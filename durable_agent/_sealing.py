@@ -1,0 +1,123 @@
+"""Closing a session: what ended the run is named, and the seal attests the log."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from durable_agent import _current
+from durable_agent import events as ev
+from durable_agent._mark import marks
+from durable_agent.errors import DurableError, ReplayDivergedWarning
+from durable_agent.events import Draft
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from durable_agent._core import Core
+    from durable_agent.recovery import History
+
+#: How many unused records a warning lists.
+_LISTED = 10
+
+
+def begin_close(core: Core, error: BaseException | None) -> bool:
+    """Refuse new calls; whether the log may be sealed now.
+
+    While calls are in flight the log and its lock are kept; the last outcome seals.
+    """
+    with core.lock:
+        if not core.closing:
+            core.closing = True
+            core.ended_by = error
+            core.fatal = sorted(_fatal(core.history, error))
+            if error is None:
+                _list_unused(core)
+        core.open = False
+        _current.ended(core)
+        if core.sealed or core.in_flight:
+            return False
+        core.sealed = True
+        return True
+
+
+def _fatal(history: History, error: BaseException | None) -> set[tuple[str, int]]:
+    """Return the attempts whose exception left the session, and those around them."""
+    found = set(marks(error))
+    todo = list(found)
+    while todo:
+        slot = history.attempts.get(todo.pop())
+        if slot is None or slot.parent is None:
+            continue
+        attempt = 1
+        while (slot.parent, attempt + 1) in history.attempts:
+            attempt += 1
+        around = (slot.parent, attempt)
+        if around in history.attempts and around not in found:
+            found.add(around)
+            todo.append(around)
+    return found
+
+
+def _list_unused(core: Core) -> None:
+    if core.replay.continued or core.options.on_divergence == "ignore":
+        return
+    unused = [s for s in core.replay.lane(None).unused() if s.outcome is not None]
+    if not unused:
+        return
+    names = ", ".join(f"{s.name} (seq {s.first})" for s in unused[:_LISTED])
+    more = f" and {len(unused) - _LISTED} more" if len(unused) > _LISTED else ""
+    core.warn(
+        ReplayDivergedWarning,
+        f"the run ended without asking for recorded calls: {names}{more}",
+    )
+
+
+def seal(core: Core) -> None:
+    """Seal and close the log; blocking. Raises what the store raises."""
+    try:
+        if core.generation == _current.PROCESS.generation:
+            _seal(core)
+    finally:
+        core.log.close()
+
+
+def _seal(core: Core) -> None:
+    with core.lock:
+        known = core.history.fatal
+        news = any(tuple(call) not in known for call in core.fatal)
+        if not core.live and not (core.ended_by is not None and news):
+            return
+        if core.poisoned:
+            return
+        last = core.log.next_seq - 1
+    if core.live:
+        core.log.flush(last)
+    data: dict[str, Any] = {"pid": os.getpid()}
+    if core.ended_by is not None:
+        data["error"] = type(core.ended_by).__qualname__
+    meta: dict[str, Any] = {"ok": core.ended_by is None and core.latch is None}
+    if core.fatal:
+        meta["fatal"] = [list(call) for call in core.fatal]
+    with core.lock:
+        seq = core.append(Draft(ev.RUN_END, orjson.dumps(data), meta=meta))
+    core.log.flush(seq)
+
+
+def latched(core: Core, error: BaseException | None) -> BaseException | None:
+    """Return what closing must raise, because frameworks swallow exceptions."""
+    latch = core.latch
+    if latch is None or error is latch:
+        return None
+    if error is None:
+        return core.again()
+    if not isinstance(error, DurableError):
+        error.add_note(f"The session had failed before: {latch}")
+    return None
+
+
+def open_calls(core: Core) -> Iterable[str]:
+    """Return the names of the calls that are in flight, for messages."""
+    return [s.name for s in core.history.slots if not s.recorded and s.outcome is None]

@@ -1,0 +1,260 @@
+"""Streams: generators and async generators of tools and models, live and replayed.
+
+The stream below is made only after its request is durable. Nesting is set around each
+step of it, never across a ``yield``. A replay gives the recorded chunks with the same
+borders, and ends as the recorded stream ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from durable_agent import _calls, _current
+from durable_agent._driving import adrive, drive
+from durable_agent._ending import pack_error, pack_value, record
+from durable_agent._replayed import areplay, replay
+from durable_agent._requests import Raise, Run, Value
+from durable_agent._stream_objects import AsyncStream, SyncStream
+from durable_agent._tape import Tape
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Generator,
+        Iterator,
+        Mapping,
+    )
+
+    from durable_agent._flow import Flow
+    from durable_agent._spec import Spec, Target
+
+
+def generate(
+    spec: Spec, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Generator[Any, Any, Any]:
+    """Run a generator function; its checkpoint is made at the first ``next``."""
+    frame = _current.find(target.qualified_name)
+    if frame is None or _calls.covered(frame, target):
+        return (yield from target.fn(*args, **kwargs))
+    flow = _calls.prepare(frame, spec, target, args, kwargs)
+    verdict = drive(flow.core, flow.before())
+
+    def make() -> Generator[Any, Any, Any]:
+        a, k = _calls.fill_key(flow, target, args, kwargs)
+        made: Generator[Any, Any, Any] = target.fn(*a, **k)
+        return made
+
+    match verdict:
+        case Value(value):
+            return (yield from replay(flow, value, lambda: live(flow, make)))
+        case Raise(error):
+            raise error
+        case Run():
+            return (yield from live(flow, make))
+
+
+async def agenerate(
+    spec: Spec, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> AsyncGenerator[Any, Any]:
+    """Run an async generator function; its checkpoint is made at the first step."""
+    frame = _current.find(target.qualified_name)
+    if frame is None or _calls.covered(frame, target):
+        source = target.fn(*args, **kwargs)
+    else:
+        flow = _calls.prepare(frame, spec, target, args, kwargs)
+
+        def make() -> AsyncGenerator[Any, Any]:
+            a, k = _calls.fill_key(flow, target, args, kwargs)
+            made: AsyncGenerator[Any, Any] = target.fn(*a, **k)
+            return made
+
+        match await adrive(flow.core, flow.before()):
+            case Value(value):
+                source = areplay(flow, value, lambda: alive(flow, make))
+            case Raise(error):
+                raise error
+            case Run():
+                source = alive(flow, make)
+    async for item in _delegate(source):
+        yield item
+
+
+async def _delegate(source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
+    """Pass items on, and closing down: what ``yield from`` is for generators."""
+    try:
+        async for item in source:
+            yield item
+    finally:
+        await source.aclose()
+
+
+def live(
+    flow: Flow, make: Callable[[], Iterator[Any]], returned_as: str = ""
+) -> Generator[Any, Any, Any]:
+    """Record a stream while its consumer takes it."""
+    core, tape = flow.core, Tape(flow, returned_as)
+    source: Iterator[Any] | None = None
+    sent: Any = None
+    thrown: BaseException | None = None
+    while True:
+        try:
+            with _calls.inside(flow):
+                source = make() if source is None else source
+                item = _advance(source, sent, thrown)
+        except StopIteration as stop:
+            drive(core, tape.end("complete", stop.value))
+            _calls.delivered(flow, tape.chunks)
+            return stop.value
+        except BaseException as error:
+            drive(core, tape.fail(error))
+            raise
+        sent = thrown = None
+        drive(core, tape.chunk(item))
+        try:
+            sent = yield item
+        except GeneratorExit:
+            with _calls.inside(flow):
+                _close(source)
+            drive(core, tape.end("closed"))
+            raise
+        except BaseException as error:  # noqa: BLE001 - thrown into the source
+            thrown = error
+
+
+def _advance(source: Iterator[Any], sent: Any, thrown: BaseException | None) -> Any:
+    if thrown is not None:
+        if not hasattr(source, "throw"):
+            raise thrown
+        return source.throw(thrown)
+    if sent is not None and inspect.isgenerator(source):
+        return source.send(sent)
+    return next(source)
+
+
+def _close(source: Any) -> None:
+    close = getattr(source, "close", None)
+    if close is not None:
+        close()
+
+
+async def alive(
+    flow: Flow, make: Callable[[], AsyncIterator[Any]], returned_as: str = ""
+) -> AsyncGenerator[Any, Any]:
+    """Record an async stream while its consumer takes it."""
+    core, tape = flow.core, Tape(flow, returned_as)
+    source: AsyncIterator[Any] | None = None
+    sent: Any = None
+    thrown: BaseException | None = None
+    while True:
+        try:
+            with _calls.inside(flow):
+                source = make() if source is None else source
+                item = await _aadvance(source, sent, thrown)
+        except StopAsyncIteration:
+            await adrive(core, tape.end("complete"))
+            _calls.delivered(flow, tape.chunks)
+            return
+        except BaseException as error:
+            await adrive(core, tape.fail(error))
+            raise
+        sent = thrown = None
+        await adrive(core, tape.chunk(item))
+        try:
+            sent = yield item
+        except GeneratorExit:
+            with _calls.inside(flow):
+                await _aclose(source)
+            await adrive(core, tape.end("closed"))
+            raise
+        except BaseException as error:  # noqa: BLE001 - thrown into the source
+            thrown = error
+
+
+async def _aadvance(
+    source: AsyncIterator[Any], sent: Any, thrown: BaseException | None
+) -> Any:
+    if thrown is not None:
+        if not hasattr(source, "athrow"):
+            raise thrown
+        return await source.athrow(thrown)
+    if sent is not None and hasattr(source, "asend"):
+        return await source.asend(sent)
+    return await source.__anext__()
+
+
+async def _aclose(source: Any) -> None:
+    for name in ("aclose", "close"):
+        close = getattr(source, name, None)
+        if close is not None:
+            closed = close()
+            if inspect.isawaitable(closed):
+                await closed
+            return
+
+
+def recorded(flow: Flow, stream: Any) -> Any:
+    """Wrap what a plain or coroutine function returned: it records while it runs.
+
+    Generators stay generators; other streams keep their attributes and methods.
+    """
+    if inspect.isgenerator(stream):
+        return live(flow, lambda: stream, "stream")
+    if inspect.isasyncgen(stream):
+        return alive(flow, lambda: stream, "astream")
+    if hasattr(type(stream), "__anext__"):
+        return AsyncStream(alive(flow, lambda: stream, "astream"), stream)
+    return SyncStream(live(flow, lambda: stream, "stream"), stream)
+
+
+async def awaiting(flow: Flow, awaitable: Awaitable[Any]) -> Any:
+    """Await what a plain function returned, and record what comes of it."""
+    try:
+        with _calls.inside(flow):
+            result = await awaitable
+    except GeneratorExit as error:
+        _calls.abandon(flow, error)
+        raise
+    except BaseException as error:
+        packed = pack_error(flow, error, "awaitable")
+        await adrive(flow.core, record(flow, packed))
+        raise
+    if _calls.is_stream(flow, result):
+        return recorded(flow, result)
+    await adrive(flow.core, record(flow, pack_value(flow, result, "awaitable")))
+    _calls.delivered(flow, result)
+    return result
+
+
+def replayed(flow: Flow, value: Any, returned_as: str, *, awaited: bool = False) -> Any:
+    """Return the same kind of thing as the recorded call did."""
+    if returned_as in {"stream", "astream"} and isinstance(value, dict):
+        if returned_as == "stream":
+            return SyncStream(replay(flow, value, None), None)
+        stream = AsyncStream(areplay(flow, value, None), None)
+        return stream if awaited else stream
+    if returned_as == "awaitable" and not awaited:
+        return _ready(flow, value)
+    _calls.delivered(flow, value)
+    return value
+
+
+async def _ready(flow: Flow, value: Any) -> Any:
+    _calls.delivered(flow, value)
+    return value
+
+
+def raising(error: BaseException, returned_as: str) -> Any:
+    """Raise, or return the awaitable that raises, as the recorded call did."""
+    if returned_as == "awaitable":
+        return _raise(error)
+    raise error
+
+
+async def _raise(error: BaseException) -> Any:
+    with contextlib.nullcontext():
+        raise error

@@ -1,0 +1,140 @@
+"""A call that the log does not have: on the path, continuing it, or off it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from durable_agent._closing import closers, conversation
+from durable_agent._identity import first_difference
+from durable_agent._recorded import closed, wait_for_turn
+from durable_agent._requests import Fetch, Load, Raise, Value
+from durable_agent.errors import (
+    ContinuedSessionWarning,
+    ReplayDivergedError,
+    ReplayDivergedWarning,
+)
+from durable_agent.replay import END, last_request
+from durable_agent.transcript import continues, request_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from durable_agent._flow import Flow
+    from durable_agent._requests import Request
+    from durable_agent.recovery import Slot
+    from durable_agent.replay import OffPath
+
+#: Values in messages are cut here: they may be whole prompts.
+_SHOWN = 120
+
+
+def judge(flow: Flow) -> Generator[Request, Any, Value | Raise | None]:
+    """Decide whether a call without a record may run; None: it may."""
+    core = flow.core
+    replay = core.replay
+    if flow.resp is not None and flow.tcid is not None:
+        if (flow.resp, flow.tcid) in core.history.closers:
+            return closed(flow)
+    if replay.continued:
+        return None
+    yield from wait_for_turn(core, flow.parent, END)
+    if flow.nested or flow.detached:
+        return None
+    if flow.spec.kind == "llm" and flow.parent is None and flow.spec.transcript:
+        if (yield from _continue(flow)):
+            return None
+    off = replay.off_path(
+        flow.spec.kind,
+        parent=flow.parent,
+        effect=flow.effect,
+        keyed=flow.identity.keyed,
+        resp=flow.resp,
+        tcid=flow.tcid,
+    )
+    if off is None:
+        if flow.spec.kind == "llm":
+            pass
+        return None
+    return (yield from _off_path(flow, off))
+
+
+def _continue(flow: Flow) -> Generator[Request, Any, bool]:
+    """Whether this request continues the recorded conversation; then close it."""
+    core = flow.core
+    if core.live or core.replay.replayed_model or last_request(core.history) is None:
+        return False
+    messages = request_messages(flow.bound)
+    if messages is None:
+        return False
+    recorded = yield Load(partial(conversation, core))
+    if not continues(recorded, messages):
+        return False
+    replayed = core.replay.replayed
+    core.replay.use_all()
+    core.replay.continued = True
+    core.before_live += yield Load(partial(closers, core))
+    core.turns.moved()
+    if replayed:
+        core.warn(
+            ContinuedSessionWarning,
+            f"{', '.join(sorted(set(replayed)))} replayed before a request that "
+            "continues the recorded conversation; open a chat with conversation(...)",
+        )
+    return True
+
+
+def _off_path(
+    flow: Flow, off: OffPath
+) -> Generator[Request, Any, Value | Raise | None]:
+    core = flow.core
+    setting = core.options.on_divergence
+    if setting == "ignore":
+        return None
+    if not off.dangerous or setting == "warn":
+        core.warn(
+            ReplayDivergedWarning,
+            f"{flow.name} is not in the log, while {off.slot.name} (seq "
+            f"{off.slot.intent}) was not asked for again",
+            once=f"off:{flow.name}",
+        )
+        return None
+    error = yield from diverged(flow, off.slot)
+    core.fail(error)
+    return Raise(error)
+
+
+def diverged(
+    flow: Flow, slot: Slot
+) -> Generator[Request, Any, ReplayDivergedError]:
+    """Build the error that shows the first difference to an unused record."""
+    event = yield Fetch(slot.intent)
+    recorded = event.data["args"]
+    now = orjson.loads(flow.identity.raw)
+    if slot.name != flow.name:
+        path, old, new = "function", slot.name, flow.name
+    else:
+        found = first_difference(recorded, now)
+        path, old, new = found if found is not None else ("occurrence", 1, 2)
+    return ReplayDivergedError(
+        f"{flow.name} asks for what the log does not have, while {slot.name} (seq "
+        f"{slot.intent}, {slot.effect}) was not asked for again. The code is not "
+        f"deterministic here. First difference at {path}: recorded {_show(old)}, "
+        f"now {_show(new)}. Nothing ran.",
+        session=flow.core.id,
+        advice=(
+            "Record clocks and the like with session.record(name, fn); state with "
+            "key= or ignore= what may vary; go on with conversation(id); or use a "
+            "new or forked session."
+        ),
+        path=path,
+        recorded=_show(old),
+        asked=_show(new),
+    )
+
+
+def _show(value: Any) -> str:
+    text = orjson.dumps(value, default=str).decode("utf-8", "replace")
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} chars)"

@@ -1,0 +1,324 @@
+"""Pure decisions: how far a run is along the recorded path, and what a call meets there.
+
+`Replay` moves along a `History`; it neither waits nor writes. The flow of a call asks
+it: which recorded occurrence is this (`take`), what is to be done with it (`settle`),
+may it be handed out yet (`Lane.ready`), and if there is none, whether the code has left
+the path (`off_path`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from attrs import define, field, frozen
+
+from durable_agent import events as ev
+from durable_agent.recovery import (
+    CANCEL_CAUSE,
+    CODE,
+    ERROR,
+    ERROR_CAUSE,
+    NOT_APPLIED,
+    SUSPENDED,
+    VALUE_STATUS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from durable_agent.recovery import History, Slot
+
+#: After everything that is recorded.
+END: Final = (1 << 62, 0)
+
+#: What to do with a recorded call that was asked for again:
+#: deliver    hand its value or error out, in turn
+#: rerun      make it again, as the next attempt
+#: park       it was cancelled and the run went on: wait to be cancelled again
+#: ask        in doubt, with effects: verifier, handler, else unknown
+#: verify     its error ended the run: made again only if verified not applied
+#: unknown    the run went on with "unknown": it stays so
+#: lost       it completed and its value was never stored
+Action: TypeAlias = Literal[
+    "deliver", "rerun", "park", "ask", "verify", "unknown", "lost"
+]
+
+#: Effects that may be made again by themselves.
+_AGAIN: Final = frozenset({"read_only", "idempotent", "composite"})
+
+
+def settle(
+    history: History, slot: Slot, *, effect: str, verify: bool, retry_failed: bool
+) -> Action:
+    """Decide about a recorded call that the code asks for, by its current effect."""
+    outcome = slot.outcome
+    again = slot.kind == "llm" or effect in _AGAIN
+    in_doubt: Action = "rerun" if again else "ask"
+    if outcome is None:
+        return in_doubt
+    if not outcome.handed and history.went_on(slot):
+        return "park"
+    match outcome.status:
+        case "value":
+            return "deliver"
+        case "error":
+            if not history.ended_run(slot):
+                return "deliver"
+            if again or retry_failed:
+                return "rerun"
+            return "verify" if verify else "deliver"
+        case "suspended" | "not_applied":
+            return "rerun"
+        case _:
+            return _settle_code(history, slot, in_doubt, again=again)
+
+
+def _settle_code(
+    history: History, slot: Slot, in_doubt: Action, *, again: bool
+) -> Action:
+    outcome = slot.outcome
+    if outcome is None:
+        return in_doubt
+    if outcome.code == ev.RESULT_NOT_STORABLE:
+        return "rerun" if again else "lost"
+    went_on = history.went_on(slot)
+    if outcome.code == ev.ABORTED_BEFORE_DISPATCH:
+        return "park" if went_on else "rerun"
+    if not went_on:
+        return in_doubt
+    if outcome.cause == CANCEL_CAUSE:
+        return "park"
+    if outcome.cause == ERROR_CAUSE:
+        return "deliver"
+    return "unknown"
+
+
+@define(eq=False)
+class Lane:
+    """The recorded calls under one parent: what may happen next among them."""
+
+    asks: list[Slot] = field(factory=list)
+    outs: list[Slot] = field(factory=list)
+    _ask: int = 0
+    _out: int = 0
+
+    def fill(self, slots: Iterable[Slot]) -> None:
+        """Start over with these slots, in the order of their first intents."""
+        self.asks = [s for s in slots if s.kind != "value" and not s.detached]
+        handed = [s for s in self.asks if s.outcome is not None and _is_handed(s)]
+        self.outs = sorted(handed, key=_turn)
+        self._ask = self._out = 0
+
+    def ready(self, turn: tuple[int, int]) -> bool:
+        """Whether every call before ``turn`` was asked for and every outcome handed."""
+        asks, outs = self.asks, self.outs
+        while self._ask < len(asks) and (asks[self._ask].asked or asks[self._ask].off):
+            self._ask += 1
+        if self._ask < len(asks) and asks[self._ask].first < turn[0]:
+            return False
+        while self._out < len(outs) and (
+            outs[self._out].delivered or outs[self._out].off
+        ):
+            self._out += 1
+        return self._out >= len(outs) or _turn(outs[self._out]) >= turn
+
+    def write_off(self, turn: tuple[int, int]) -> None:
+        """Stop waiting for what is missing before ``turn``, for this run."""
+        for slot in self.asks:
+            if slot.first < turn[0] and not slot.asked:
+                slot.off = True
+        for slot in self.outs:
+            if _turn(slot) < turn and not slot.delivered:
+                slot.off = True
+
+    def unused(self) -> Iterator[Slot]:
+        """Yield the recorded calls that nobody asked for in this run."""
+        return (s for s in self.asks if s.recorded and not s.asked)
+
+
+def _is_handed(slot: Slot) -> bool:
+    outcome = slot.outcome
+    return (
+        outcome is not None
+        and outcome.handed
+        and outcome.status in {VALUE_STATUS, ERROR}
+    )
+
+
+def _turn(slot: Slot) -> tuple[int, int]:
+    return slot.outcome.turn if slot.outcome is not None else END
+
+
+@frozen
+class OffPath:
+    """The code asked for what the log does not have, while records are unused."""
+
+    #: The unused record to compare with.
+    slot: Slot
+    #: Whether running on could repeat an effect.
+    dangerous: bool
+
+
+@define(eq=False)
+class Replay:
+    """How far one run is along the recorded path."""
+
+    history: History
+    #: Nothing replays: the run continues after the last event.
+    continued: bool = False
+    #: The run has replayed a model request.
+    replayed_model: bool = False
+    #: Names of the calls that replayed.
+    replayed: list[str] = field(factory=list)
+    #: Responses that were made live in this run.
+    live_responses: set[str] = field(factory=set)
+    _lanes: dict[str | None, Lane] = field(factory=dict)
+
+    def start(self) -> None:
+        """Take everything in the history as recorded."""
+        by_parent: dict[str | None, list[Slot]] = {}
+        for slot in self.history.slots:
+            by_parent.setdefault(slot.parent, []).append(slot)
+        for parent, slots in by_parent.items():
+            self._lanes[parent] = lane = Lane()
+            lane.fill(slots)
+        if self.continued:
+            self.use_all()
+
+    def lane(self, parent: str | None) -> Lane:
+        """Return the lane of the calls under ``parent``."""
+        lane = self._lanes.get(parent)
+        if lane is None:
+            lane = self._lanes[parent] = Lane()
+        return lane
+
+    def use_all(self) -> None:
+        """Take everything recorded as used: what follows is live."""
+        for slot in self.history.slots:
+            slot.asked = slot.delivered = True
+
+    def rewind(self, slots: Iterable[Slot]) -> None:
+        """Make these calls of a suspended call or step replay when asked for again."""
+        parents = set()
+        for slot in slots:
+            slot.recorded, slot.asked, slot.delivered = True, False, False
+            parents.add(slot.parent)
+        for parent in parents:
+            known = (s for s in self.history.slots if s.parent == parent)
+            self.lane(parent).fill(s for s in known if s.recorded)
+
+    def take(
+        self, parent: str | None, key: str, resp: str | None, tcid: str | None
+    ) -> Slot | None:
+        """Return the lowest unused record of this identity and mark it asked for."""
+        loose = None
+        for slot in self.history.by_identity.get((parent, key), ()):
+            if slot.asked or not slot.recorded:
+                continue
+            if (slot.resp, slot.tcid) == (resp, tcid):
+                return self.use(slot)
+            if loose is None and (slot.tcid is None or tcid is None):
+                loose = slot
+        return None if loose is None else self.use(loose)
+
+    def use(self, slot: Slot) -> Slot:
+        """Mark a record as asked for."""
+        slot.asked = True
+        if slot.kind != "value":
+            self.replayed.append(slot.name)
+        return slot
+
+    def similar(
+        self, kind: str, name: str, parent: str | None, resp: str | None, tcid: str | None
+    ) -> list[Slot]:
+        """Return unused records of the function that may differ by a default only."""
+        return [
+            slot
+            for slot in self.lane(parent).unused()
+            if (slot.kind, slot.name) == (kind, name)
+            and (slot.resp, slot.tcid) == (resp, tcid)
+            and not slot.keyed
+        ]
+
+    def occurrence(self, parent: str | None, key: str) -> int:
+        """Return the number of the next call of this identity, from 1."""
+        slots = self.history.by_identity.get((parent, key), ())
+        return len({slot.call for slot in slots}) + 1
+
+    def retry_of(
+        self, parent: str | None, key: str, resp: str | None, tcid: str | None
+    ) -> Slot | None:
+        """Return the failed call that this one is another attempt at, if it is."""
+        for slot in reversed(self.history.by_identity.get((parent, key), ())):
+            if (slot.resp, slot.tcid) != (resp, tcid) or slot.kind == "value":
+                continue
+            if slot.outcome is None:
+                if slot.recorded:
+                    return None
+                continue
+            failed = tcid is not None or slot.outcome.status in {
+                ERROR,
+                SUSPENDED,
+                CODE,
+                NOT_APPLIED,
+            }
+            return slot if failed and not slot.retried else None
+        return None
+
+    def equal_in_flight(self, parent: str | None, key: str) -> bool:
+        """Whether an equal call that answers no tool call is running now."""
+        slots = self.history.by_identity.get((parent, key), ())
+        return any(
+            s.asked and s.outcome is None and not s.recorded and s.tcid is None
+            for s in slots
+        )
+
+    def off_path(
+        self,
+        kind: str,
+        *,
+        parent: str | None,
+        effect: str,
+        keyed: bool,
+        resp: str | None,
+        tcid: str | None,
+    ) -> OffPath | None:
+        """Judge a call that has no record, once every recorded call had its chance."""
+        lane = self.lane(parent)
+        first = next(lane.unused(), None)
+        if first is None or keyed:
+            return None
+        effects = [s for s in lane.unused() if _has_effect(s)]
+        if kind == "llm":
+            done = [s for s in effects if s.outcome is not None]
+            return OffPath(done[0], dangerous=True) if done else OffPath(first, False)
+        if effect != "side_effect":
+            return OffPath(first, dangerous=False)
+        if tcid is not None and resp is not None and resp not in self.live_responses:
+            answered = self.history.by_tool_call.get((resp, tcid), ())
+            other = next((s for s in answered if s.recorded and not s.asked), None)
+            return None if other is None else OffPath(other, dangerous=True)
+        if effects:
+            return OffPath(effects[0], dangerous=True)
+        return OffPath(first, dangerous=False)
+
+
+def _has_effect(slot: Slot) -> bool:
+    return slot.kind == "tool" and slot.effect == "side_effect"
+
+
+def last_request(
+    history: History, of: str | None = None, *, before: int | None = None
+) -> Slot | None:
+    """Return the last top-level model request that belongs to the transcript."""
+    found = None
+    for slot in history.slots:
+        if slot.kind != "llm" or slot.parent is not None or slot.side:
+            continue
+        if of is not None and slot.name != of:
+            continue
+        if before is not None and slot.first >= before:
+            continue
+        if found is None or slot.intent > found.intent:
+            found = slot
+    return found

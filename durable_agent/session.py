@@ -1,0 +1,409 @@
+"""Sessions: ``with session(id):`` replays, ``with conversation(id):`` goes on.
+
+What a `Session` promises is in the docstrings of its methods; the log is the only
+source of truth, and everything here is a view of it or an addition to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+from attrs import field, frozen
+
+from durable_agent import _calls, _current
+from durable_agent import events as ev
+from durable_agent._closing import Transcript, call_of
+from durable_agent._current import FRAME, RESPONSE, SCOPE, STEP, Frame
+from durable_agent._driving import adrive, drive, show
+from durable_agent._forking import fork
+from durable_agent._opening import Request, aopen_core, open_core
+from durable_agent._recording import record_value, resolution
+from durable_agent._sealing import begin_close, latched, seal
+from durable_agent._sync_pool import offload
+from durable_agent.errors import SessionClosedError
+from durable_agent.events import Draft
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+
+    from durable_agent._core import Core
+    from durable_agent.events import Event
+    from durable_agent.outcomes import Call, Outcome
+    from durable_agent.store import OpenReport
+
+_F = TypeVar("_F")
+
+
+@frozen
+class Recovery:
+    """What opening a session found, and what it closes with the first new event."""
+
+    report: OpenReport
+    #: The log held events.
+    resumed: bool
+    #: The last run ended normally.
+    finished: bool
+    #: Calls that had begun and have no outcome.
+    in_doubt: tuple[str, ...] = ()
+    #: Closers that a continued conversation appends.
+    closed: int = 0
+
+
+@frozen(eq=False)
+class Session:
+    """An open session."""
+
+    _core: Core = field(alias="core")
+    recovery: Recovery
+
+    @property
+    def id(self) -> str:
+        """The id under which it was opened."""
+        return self._core.id
+
+    @property
+    def seq(self) -> int:
+        """The seq of the last event, -1 for none."""
+        return self._core.log.next_seq - 1
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no new calls."""
+        return not self._core.open
+
+    @property
+    def replaying(self) -> bool:
+        """Whether nothing new was recorded in this run so far."""
+        return not self._core.live
+
+    @property
+    def stats(self) -> Mapping[str, int]:
+        """Counts of this run: ``ran_llm``, ``ran_tool``, ``replayed_llm``,
+        ``replayed_tool``, ``in_doubt``, ``verified``; absent where zero."""
+        return dict(self._core.stats)
+
+    def events(self, from_seq: int = 0) -> Iterator[Event]:
+        """Yield the events from ``from_seq`` on, those not yet durable too."""
+        return self._core.log.read(from_seq)
+
+    def messages(self, dialect: str | None = None, *, of: Any = None) -> list[Any]:
+        """Return the conversation: the last request's messages, its response, and
+        one result for every tool call. Nothing is written.
+
+        Args:
+            dialect: The provider's message format; found out by itself if None.
+            of: A decorated model function, or its recorded name.
+
+        Raises:
+            TranscriptError: the log holds several conversations and none was chosen.
+        """
+        if dialect not in {None, "openai"}:
+            msg = f"unknown dialect {dialect!r}; known: 'openai'"
+            raise ValueError(msg)
+        core = self._core
+        return Transcript(core.history, core.log, core.id).messages(_name_of(of))
+
+    def in_doubt(self) -> list[Call]:
+        """Return the calls that began and have no known outcome, in order."""
+        core = self._core
+        with core.lock:
+            slots = list(core.history.in_doubt())
+        return [call_of(core.log, core.id, slot) for slot in slots]
+
+    def append(self, type: str, data: Any = None) -> int | None:  # noqa: A002 - the word
+        """Append an application event, eagerly; return its seq.
+
+        ``type`` is ``space/name`` of a namespace of yours; ``data`` is plain JSON. An
+        event that an earlier run appended at this place is not appended again: then
+        None is returned.
+        """
+        space, _, name = type.partition("/")
+        if not space or not name or space in ev.RESERVED_SPACES:
+            msg = f"{type!r} is not an event type of an application (space/name)"
+            raise ValueError(msg)
+        raw = orjson.dumps(data)
+        core = self._core
+        with core.lock:
+            core.check()
+            core.appended += 1
+            if not core.replay.continued and core.appended <= core.recorded_appends:
+                return None
+            seq = core.append(Draft(type, raw))
+        core.log.write(seq)
+        show(core)
+        return seq
+
+    def flush(self) -> None:
+        """Return when everything appended so far is durable."""
+        core = self._core
+        if core.live:
+            core.log.flush(core.log.next_seq - 1)
+
+    async def aflush(self) -> None:
+        """As ``flush``, without blocking the loop."""
+        core = self._core
+        if core.live:
+            await core.log.aflush(core.log.next_seq - 1)
+
+    def record(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
+        """Return ``fn(*args)``, remembered: a replay returns it without calling.
+
+        Eager, without a barrier. Of a coroutine function, returns an awaitable.
+        """
+        core = self._core
+        if inspect.iscoroutinefunction(inspect.unwrap(fn)):
+            return self._arecord(name, fn, args)
+        recorder = record_value(core, name, args)
+        known, value = drive(core, recorder.look())
+        if known:
+            return value
+        value = _calls.run_recorded(fn, args)
+        if inspect.isawaitable(value):
+            return self._finish_record(recorder, value)
+        drive(core, recorder.keep(value))
+        return value
+
+    async def _arecord(
+        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...]
+    ) -> Any:
+        core = self._core
+        recorder = record_value(core, name, args)
+        known, value = await adrive(core, recorder.look())
+        if known:
+            return value
+        value = await _calls.run_recorded(fn, args)
+        await adrive(core, recorder.keep(value))
+        return value
+
+    async def _finish_record(self, recorder: Any, value: Any) -> Any:
+        result = await value
+        await adrive(self._core, recorder.keep(result))
+        return result
+
+    def cancel(self, reason: str = "") -> None:
+        """Cancel the calls whose checkpoints are pending, and refuse new ones.
+
+        Bodies that run already are not stopped. A cancelled call raises
+        `ToolAbortedError`; its body did not run.
+        """
+        core = self._core
+        with core.lock:
+            core.cancelled = reason or "cancelled"
+            core.turns.moved()
+
+    def resolve(self, call: Call | str, outcome: Outcome) -> None:
+        """Settle a call in doubt by what a person found out; durable on return.
+
+        Raises:
+            LookupError: there is no such call.
+            OutcomeExistsError: it has an outcome that stands.
+        """
+        core = self._core
+        with core.lock:
+            core.check()
+            seq = resolution(core, call, outcome)
+        core.log.flush(seq)
+        show(core)
+
+    def fork(self, new_id: str, *, at: int | None = None) -> str:
+        """Copy the log up to and with seq ``at`` into a new session, durably.
+
+        The new session's later calls have idempotency keys of their own.
+        """
+        return fork(self._core, new_id, self.seq if at is None else at)
+
+    def on_event(self, callback: Callable[[Event], object]) -> Callable[[], None]:
+        """Call ``callback`` with each event after it was appended; return the undoing.
+
+        What the callback raises is logged and goes no further.
+        """
+        observers = self._core.observers
+        observers.append(callback)
+
+        def undo() -> None:
+            with contextlib.suppress(ValueError):
+                observers.remove(callback)
+
+        return undo
+
+    def bind(self, fn: _F) -> _F:
+        """Return ``fn`` to be run in a bare thread, executor or timer: inside, it is
+        in this session and in the call that is around ``bind``."""
+        here = FRAME.get()
+        frame = Frame(self._core)
+        if here is not None and here.core is self._core:
+            frame = here
+        return _bound(fn, (frame, STEP.get(), SCOPE.get(), RESPONSE.get()))
+
+    def close(self) -> None:
+        """Refuse new calls; seal when those in flight have their outcomes.
+
+        Idempotent. Raises the failure that latched the session, if any.
+        """
+        _close(self._core, None)
+
+    async def aclose(self) -> None:
+        """As ``close``, without blocking the loop."""
+        await _aclose(self._core, None)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Session {self.id!r} {state} seq={self.seq}>"
+
+
+def _name_of(of: Any) -> str | None:
+    if of is None or isinstance(of, str):
+        return of
+    how = getattr(of, "__durable_name__", None)
+    if how is not None:
+        return str(how)
+    module = getattr(of, "__module__", "")
+    from durable_agent._spec import module_name  # noqa: PLC0415 - only here
+
+    return f"{module_name(module)}:{getattr(of, '__qualname__', '')}"
+
+
+def _bound(fn: Any, state: tuple[Any, ...]) -> Any:
+    variables = (FRAME, STEP, SCOPE, RESPONSE)
+
+    @contextlib.contextmanager
+    def there() -> Iterator[None]:
+        tokens = [v.set(x) for v, x in zip(variables, state, strict=True)]  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            for variable, token in zip(variables, tokens, strict=True):
+                variable.reset(token)  # type: ignore[attr-defined]
+
+    if inspect.iscoroutinefunction(fn):
+
+        @functools.wraps(fn)
+        async def arun(*args: Any, **kwargs: Any) -> Any:
+            with there():
+                return await fn(*args, **kwargs)
+
+        return arun
+
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with there():
+            return fn(*args, **kwargs)
+
+    return run
+
+
+def make(core: Core) -> Session:
+    """Return the session of an opened core, noted in the process."""
+    history = core.history
+    report = core.log.report
+    recovery = Recovery(
+        report=report,
+        resumed=report.existed,
+        finished=history.finished,
+        in_doubt=tuple(slot.name for slot in history.in_doubt()),
+        closed=len(core.before_live),
+    )
+    _current.opened(core)
+    return Session(core, recovery)
+
+
+def _close(core: Core, error: BaseException | None) -> None:
+    _refuse_foreign(core)
+    if begin_close(core, error):
+        seal(core)
+    show(core)
+    failed = latched(core, error)
+    if failed is not None:
+        raise failed
+
+
+async def _aclose(core: Core, error: BaseException | None) -> None:
+    _refuse_foreign(core)
+    if begin_close(core, error):
+        sealing = asyncio.ensure_future(offload(seal, core))
+        try:
+            await asyncio.shield(sealing)
+        except asyncio.CancelledError:
+            while not sealing.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.shield(sealing)
+            raise
+    show(core)
+    failed = latched(core, error)
+    if failed is not None:
+        raise failed
+
+
+def _refuse_foreign(core: Core) -> None:
+    if core.generation != _current.PROCESS.generation:
+        core.log.close()
+
+
+class Opening:
+    """The context manager that ``session`` and ``conversation`` return.
+
+    Sync and async; for one use at a time. An exception goes through unchanged.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._session: Session | None = None
+        self._tokens: list[tuple[Any, Any]] = []
+
+    def __enter__(self) -> Session:
+        self._free()
+        return self._enter(open_core(self._request))
+
+    async def __aenter__(self) -> Session:
+        self._free()
+        return self._enter(await aopen_core(self._request))
+
+    def _free(self) -> None:
+        if self._session is not None:
+            raise SessionClosedError(
+                "this object is entered already",
+                session=self._request.id,
+                advice="Make a new one with session(id) for each opening.",
+            )
+
+    def _enter(self, core: Core) -> Session:
+        self._session = make(core)
+        pairs: list[tuple[Any, Any]] = [(FRAME, Frame(core)), (RESPONSE, None)]
+        pairs += [(STEP, None), (SCOPE, "")]
+        self._tokens = [(variable, variable.set(value)) for variable, value in pairs]
+        return self._session
+
+    def _leave(self) -> Core | None:
+        session, self._session = self._session, None
+        for variable, token in self._tokens:
+            # A generator may be closed in another context.
+            with contextlib.suppress(ValueError):
+                variable.reset(token)
+        self._tokens = []
+        return None if session is None else session._core  # noqa: SLF001 - own class
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        core = self._leave()
+        if core is not None:
+            _close(core, error)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        core = self._leave()
+        if core is not None:
+            await _aclose(core, error)
