@@ -84,7 +84,7 @@ class StoreContract:
         assert (log.report.existed, log.report.events, log.next_seq) == (False, 0, 0)
         assert log.report.session == "s"
         assert log.durable == -1
-        assert list(log.heads()) == list(log.read()) == []
+        assert (list(log.heads()), list(log.read())) == ([], [])
         log.close()
         assert list(store.list()) == []
         with _raises(SessionNotFoundError):
