@@ -21,10 +21,10 @@ error of their own, chained to the first. No sync is tried again after a failure
 
 **Interrupts** (a KeyboardInterrupt, an exception raised by a signal handler). A waiter
 leaves the queue. A leader interrupted in its sync acknowledges nothing and hands on;
-the next leader syncs again, unless the interrupt came while a failure was handled. A write that was
-interrupted is *in doubt*, and the next holder of the write lock asks ``settle_write``
-what became of it. The queue's own steps may be
-interrupted and repeated anywhere.
+the next leader syncs again, unless the interrupt came while a failure was handled:
+then that failure counts. A write that was interrupted is *in doubt*, and the next
+holder of the write lock asks ``settle_write`` what became of it. The queue's own steps
+may be interrupted and repeated anywhere.
 
 A finalizer or signal handler may run inside any of this and use the same log: what
 would wait for its own thread is refused with a `StoreError` instead, and the lines it
@@ -74,7 +74,7 @@ class GroupCommit:
         self._settle_write = settle_write
         self._progress = Progress(first_seq - 1, durable, name, check)
         self._queue = Queue(self._progress, self._run_lead, self._run_write)
-        # Re-entrant only so that a finalizer is refused rather than stuck.
+        # Re-entrant for `held`: a finalizer is refused rather than stuck.
         self._write_lock = threading.RLock()
         self._append_lock = threading.RLock()
         #: Under the append lock.
@@ -248,7 +248,8 @@ class GroupCommit:
         except OSError as error:
             # No call before this line: an interrupt that came first would lose the
             # only report of the failure, and the next sync would lie.
-            progress.failed = error
+            if progress.failed is None:
+                progress.failed = error
         except BaseException as interrupt:
             failure = _hidden_failure(interrupt, outer)
             if failure is not None:
@@ -300,7 +301,8 @@ class GroupCommit:
         try:
             self._write(self._batch)
         except OSError as error:
-            self._progress.failed = error  # no call before it, as in ``_lead``
+            if self._progress.failed is None:
+                self._progress.failed = error  # no call before it, as in ``_lead``
             raise self._progress.broken() from error
         self._progress.written = self._batch_last
         self._batch, self._in_doubt = [], False

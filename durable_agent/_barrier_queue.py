@@ -56,7 +56,7 @@ class Queue:
         self._progress = progress
         self._run_lead = run_lead
         self._run_write = run_write
-        # Re-entrant only so that a finalizer is refused rather than stuck.
+        # Re-entrant for `held`: a finalizer is refused rather than stuck.
         self._lock = threading.RLock()
         self._syncs: list[Ticket] = []
         self._writes: list[Ticket] = []

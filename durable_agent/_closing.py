@@ -199,7 +199,7 @@ def closers(core: Core) -> list[Draft]:
         known = transcript.not_started(last)
         code = ev.TOOL_NOT_STARTED if known else ev.TOOL_OUTCOME_UNKNOWN
         for call in transcript.open_calls(last):
-            meta = {
+            meta: dict[str, Any] = {
                 "resp": last.call,
                 "tcid": call.token,
                 "status": "code",

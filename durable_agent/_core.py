@@ -205,8 +205,8 @@ class Core:
                 "metadata": dict(self.options.metadata),
                 "parent": self.options.parent,
             }
-            meta = {"uids": [[0, self._own_uid()]]}
-            yield Draft(ev.SESSION_START, orjson.dumps(data), meta=meta)
+            uids = [[0, self._own_uid()]]
+            yield Draft(ev.SESSION_START, orjson.dumps(data), meta={"uids": uids})
         data = {
             "pid": os.getpid(),
             "host": socket.gethostname(),

@@ -29,7 +29,7 @@ from durable_agent._sync_pool import offload
 from durable_agent._turns import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
+    from collections.abc import Callable, Coroutine, Generator
 
     from durable_agent._core import Core
     from durable_agent._requests import Request
@@ -44,18 +44,19 @@ _LOOK_SECONDS: Final = 0.1
 def drive(core: Core, flow: Generator[Request, Any, _T]) -> _T:
     """Run a flow to its end in this thread."""
     core.turns.seen_thread()
-    step, given = flow.send, None
+    step: Callable[[Any], Request] = flow.send
+    given: Any = None
     while True:
-        with core.lock:
-            try:
+        try:
+            with core.lock:
                 request = step(given)
-            except StopIteration as stop:
-                result: _T = stop.value
-                break
+        except StopIteration as stop:
+            result: _T = stop.value
+            break
         try:
             step, given = flow.send, _perform(core, request)
         except BaseException as error:  # noqa: BLE001 - the flow decides, and re-raises
-            step, given = flow.throw, error  # type: ignore[assignment]
+            step, given = flow.throw, error
     if core.unseen:
         show(core)
     if core.closing and begin_close(core, None):
@@ -68,18 +69,19 @@ async def adrive(core: Core, flow: Generator[Request, Any, _T]) -> _T:
     task = asyncio.current_task()
     if task is not None:
         core.turns.seen_task(task)
-    step, given = flow.send, None
+    step: Callable[[Any], Request] = flow.send
+    given: Any = None
     while True:
-        with core.lock:
-            try:
+        try:
+            with core.lock:
                 request = step(given)
-            except StopIteration as stop:
-                result: _T = stop.value
-                break
+        except StopIteration as stop:
+            result: _T = stop.value
+            break
         try:
             step, given = flow.send, await _aperform(core, request)
         except BaseException as error:  # noqa: BLE001 - the flow decides, and re-raises
-            step, given = flow.throw, error  # type: ignore[assignment]
+            step, given = flow.throw, error
     if core.unseen:
         show(core)
     if core.closing and begin_close(core, None):
@@ -220,9 +222,8 @@ async def _await_turn(core: Core, wait: Wait) -> bool:
     task = asyncio.current_task()
     waves = core.turns.waves(loop)
     with core.lock:
-        alone = task is None or core.turns.alone_in_loop(task, _holder(core))
         ready = wait.ready()
-        if alone:
+        if task is None or core.turns.alone_in_loop(task, _holder(core)):
             return ready
         future: asyncio.Future[None] = loop.create_future()
         here = threading.get_ident()

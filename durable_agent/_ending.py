@@ -39,7 +39,7 @@ def register_control_flow(cls: type[BaseException]) -> None:
     It passes unchanged. The call is *suspended*: asked for again, it runs again from
     its start, and what it did below is answered from the log.
     """
-    if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+    if not issubclass(cls, BaseException):
         msg = f"register_control_flow takes an exception type, not {cls!r}"
         raise TypeError(msg)
     if cls not in _CONTROL_FLOW:

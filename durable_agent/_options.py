@@ -7,18 +7,22 @@ nothing was decorated then.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from attrs import asdict, evolve
 
-from durable_agent._spec import Effect, Spec, signature_of
+from durable_agent._spec import Spec, signature_of
 from durable_agent.errors import DecorationError
+from durable_agent.outcomes import EFFECTS, Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from durable_agent.outcomes import Call, Outcome
 
 Arguments: TypeAlias = "Mapping[str, Any]"
-OnUnknown: TypeAlias = "Literal['raise', 'return'] | Callable[..., Any] | None"
+Settle: TypeAlias = "Callable[[Call], Outcome | Awaitable[Outcome]]"
+OnUnknown: TypeAlias = "Literal['raise', 'return'] | Settle | None"
 
 
 class CommonOptions(TypedDict, total=False):
@@ -42,7 +46,7 @@ class ToolOptions(CommonOptions, total=False):
     """Options of ``checkpointed_tool``."""
 
     effect: Effect | Callable[[Arguments], str]
-    verify: Callable[..., Any] | None
+    verify: Settle | None
     unknown_on: type[BaseException] | Iterable[type[BaseException]]
     on_unknown: OnUnknown
     arguments: str | None
@@ -53,7 +57,6 @@ _OPTIONS = {
     "llm": _COMMON | {"transcript"},
     "tool": _COMMON | {"effect", "verify", "unknown_on", "on_unknown", "arguments"},
 }
-_EFFECTS = get_args(Effect)
 
 
 def make_spec(kind: Literal["llm", "tool"], options: Mapping[str, Any]) -> Spec:
@@ -170,9 +173,9 @@ def _maybe_bool(value: Any) -> bool | None:
 
 
 def _effect(value: Any) -> Any:
-    if callable(value) or (isinstance(value, str) and value in _EFFECTS):
+    if callable(value) or (isinstance(value, str) and value in EFFECTS):
         return value
-    words = ", ".join(repr(word) for word in _EFFECTS)
+    words = ", ".join(repr(word) for word in EFFECTS)
     raise _WrongValue(f"one of {words}, or a callable on the bound arguments")
 
 

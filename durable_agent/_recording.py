@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import orjson
 from attrs import define
@@ -85,18 +85,21 @@ def resolution(core: Core, call: Call | str, outcome: Outcome) -> int:
             session=core.id,
             advice="To go another way, fork the session before it.",
         )
+    meta: dict[str, Any] = {"cause": "resolved"}
+    raw = b"{}"
     match outcome:
         case Completed(value):
             raw = b'{"value":' + values.encode(value) + b',"cause":"resolved"}'
-            meta = {"status": "value", "cause": "resolved"}
+            meta["status"] = "value"
         case NotApplied():
-            raw, meta = b"{}", {"status": "not_applied", "cause": "resolved"}
+            meta["status"] = "not_applied"
         case Unknown():
             raw = orjson.dumps({"code": ev.TOOL_OUTCOME_UNKNOWN})
-            meta = {"status": "code", "code": ev.TOOL_OUTCOME_UNKNOWN}
-            meta["cause"] = "resolved"
+            meta |= {"status": "code", "code": ev.TOOL_OUTCOME_UNKNOWN}
+        case _:
+            assert_never(outcome)
     if settles:
         return core.append_outcome(slot, ev.TOOL_RESOLVE, raw, meta)
     # A run went on past "unknown", so replay keeps it: this is a note for people.
-    meta = {"attempt": slot.attempt, **meta}
-    return core.append(Draft(ev.TOOL_RESOLVE, raw, slot.call, slot.key, meta))
+    note = {"attempt": slot.attempt, **meta}
+    return core.append(Draft(ev.TOOL_RESOLVE, raw, slot.call, slot.key, note))

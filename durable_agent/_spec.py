@@ -11,14 +11,14 @@ import inspect
 import sys
 from pathlib import PurePath
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from attrs import field, frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Effect: TypeAlias = Literal["read_only", "idempotent", "side_effect", "composite"]
+    from durable_agent.outcomes import Effect
 
 #: Exceptions after which the effect of a tool may have happened.
 UNKNOWN_ON: Final[tuple[type[BaseException], ...]] = (TimeoutError, ConnectionError)

@@ -73,13 +73,13 @@ async def agenerate(
             made: AsyncGenerator[Any, Any] = target.fn(*a, **k)
             return made
 
-        match await adrive(flow.core, flow.before()):
-            case Value(value):
-                source = areplay(flow, value, lambda: alive(flow, make))
-            case Raise(error):
-                raise error
-            case Run():
-                source = alive(flow, make)
+        verdict = await adrive(flow.core, flow.before())
+        if isinstance(verdict, Raise):
+            raise verdict.error
+        if isinstance(verdict, Value):
+            source = areplay(flow, verdict.value, lambda: alive(flow, make))
+        else:
+            source = alive(flow, make)
     async for item in _delegate(source):
         yield item
 

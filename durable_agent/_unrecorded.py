@@ -55,8 +55,6 @@ def judge(flow: Flow) -> Generator[Request, Any, Value | Raise | None]:
         tcid=flow.tcid,
     )
     if off is None:
-        if flow.spec.kind == "llm":
-            pass
         return None
     return (yield from _off_path(flow, off))
 
@@ -113,11 +111,10 @@ def diverged(
     event = yield Fetch(slot.intent)
     recorded = event.data["args"]
     now = orjson.loads(flow.identity.raw)
-    if slot.name != flow.name:
-        path, old, new = "function", slot.name, flow.name
-    else:
+    found: tuple[str, Any, Any] | None = ("function", slot.name, flow.name)
+    if slot.name == flow.name:
         found = first_difference(recorded, now)
-        path, old, new = found if found is not None else ("occurrence", 1, 2)
+    path, old, new = found or ("occurrence", 1, 2)
     return ReplayDivergedError(
         f"{flow.name} asks for what the log does not have, while {slot.name} (seq "
         f"{slot.intent}, {slot.effect}) was not asked for again. The code is not "

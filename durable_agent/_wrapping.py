@@ -234,7 +234,7 @@ class WrappedObject(Wrapper):
         super().__init__(wrapped, front)
         self._self_call = WrappedFunction(wrapped.__call__, front)
 
-    __call__ = _Call()  # type: ignore[assignment]  # a method for whoever calls it
+    __call__ = _Call()
 
 
 def wrap(obj: Any, front: Front) -> Wrapper:

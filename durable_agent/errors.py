@@ -66,7 +66,7 @@ def _rebuild(
 class _Worded(DurableError):
     """An error whose message is composed from a sentence and the facts."""
 
-    _fields = ("message", "session", "advice")
+    _fields: ClassVar[tuple[str, ...]] = ("message", "session", "advice")
 
     def __init__(
         self, message: str = "", *, session: str | None = None, advice: str = ""
@@ -124,7 +124,7 @@ class SessionExistsError(_Worded, FileExistsError):
 class SessionBusyError(_Worded, TimeoutError):
     """Another owner has the session open; nothing was read or written."""
 
-    _fields = ("message", "session", "advice", "pid", "host")
+    _fields: ClassVar[tuple[str, ...]] = ("message", "session", "advice", "pid", "host")
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class SessionBusyError(_Worded, TimeoutError):
 class _Located(_Worded):
     """An error at a place in a file."""
 
-    _fields = ("message", "session", "advice", "file", "offset", "seq")
+    _fields: ClassVar[tuple[str, ...]] = ("message", "session", "advice", "file", "offset", "seq")
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class OutcomeNotRecordedError(_Located, OSError):
     A later run finds the call in doubt.
     """
 
-    _fields = (*_Located._fields, "value", "error")  # noqa: SLF001 - own base
+    _fields: ClassVar[tuple[str, ...]] = (*_Located._fields, "value", "error")  # noqa: SLF001 - own base
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class OutcomeExistsError(_Worded, RuntimeError):
 class _AtPath(_Worded):
     """An error about one place inside a value."""
 
-    _fields = ("message", "session", "advice", "path", "type_name")
+    _fields: ClassVar[tuple[str, ...]] = ("message", "session", "advice", "path", "type_name")
 
     def __init__(
         self,
@@ -274,7 +274,7 @@ class ValueNotRebuildableError(_AtPath, ValueError):
 class _OfCall(DurableError):
     """An error about one recorded call; ``str()`` is the model-visible text."""
 
-    _fields = ("text", "call", "session")
+    _fields: ClassVar[tuple[str, ...]] = ("text", "call", "session")
 
     def __init__(
         self, text: str = "", *, call: Any = None, session: str | None = None
@@ -317,7 +317,7 @@ class ReplayDivergedError(_Worded, RuntimeError):
     The session stays failed: every later recorded call raises this again.
     """
 
-    _fields = ("message", "session", "advice", "path", "recorded", "asked")
+    _fields: ClassVar[tuple[str, ...]] = ("message", "session", "advice", "path", "recorded", "asked")
 
     def __init__(
         self,
@@ -339,7 +339,7 @@ class ReplayDivergedError(_Worded, RuntimeError):
 class RecordedToolError(DurableError):
     """A recorded error whose own type cannot be rebuilt here."""
 
-    _fields = ("type_name", "text")
+    _fields: ClassVar[tuple[str, ...]] = ("type_name", "text")
 
     def __init__(self, type_name: str = "", text: str = "") -> None:
         super().__init__(type_name, text)

@@ -239,7 +239,8 @@ class Session:
         frame = Frame(self._core)
         if here is not None and here.core is self._core:
             frame = here
-        return _bound(fn, (frame, STEP.get(), SCOPE.get(), RESPONSE.get()))
+        bound: _F = _bound(fn, (frame, STEP.get(), SCOPE.get(), RESPONSE.get()))
+        return bound
 
     def close(self) -> None:
         """Refuse new calls; seal when those in flight have their outcomes.
