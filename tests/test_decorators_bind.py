@@ -1,5 +1,7 @@
 """What a call was given: the arguments that identity and record are made of."""
 
+# ruff: noqa: PLR0917 - own pickles; parameters are the point
+
 import functools
 import runpy
 import subprocess
@@ -27,9 +29,7 @@ class Search:
     def __call__(self, query, limit=3): ...
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs"), [((), {}), ((5,), {}), ((), {"a": 5})]
-)
+@pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((5,), {}), ((), {"a": 5})])
 def test_the_forms_of_one_call_bind_alike(args, kwargs):
     assert bind(target(five), args, kwargs) == {"a": 5}
 
@@ -95,7 +95,7 @@ def test_a_call_that_does_not_fit_raises_what_the_function_raises(args, kwargs):
 
 
 def test_a_decorator_below_may_take_arguments_of_its_own():
-    """A wrapper that names the inner function as its own need not have its signature."""
+    """What it names as wrapped need not have its signature."""
     ran = []
 
     @functools.wraps(five)

@@ -1,5 +1,7 @@
 """What cannot be decorated, or not so, is refused; what is decorated stays so once."""
 
+# ruff: noqa: S301 - own pickles; parameters are the point
+
 import asyncio
 import functools
 import inspect
