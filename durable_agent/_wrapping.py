@@ -171,6 +171,13 @@ class Wrapper(_Proxy):
             return front.run_method(args, kwargs)
         return front.run(front.target, args, kwargs)
 
+    @property
+    def __durable_name__(self) -> str:
+        """The name under which calls are recorded, unless it varies by call."""
+        how = self._self_front.how
+        name = how.name if isinstance(how, Spec) else None
+        return name if isinstance(name, str) else self._self_front.origin.qualified_name
+
     def __copy__(self) -> Any:
         return _again(copy.copy(self.__wrapped__), self)
 
