@@ -140,7 +140,8 @@ class Writer:
             self.check_file()
             return
         if not self._index.segments:
-            self._create_first()
+            self._create_segment(0)
+            self._sync_above()
             return
         segment = self._index.segments[-1]
         self._fd = self._disk.open_append(segment.path)
@@ -148,15 +149,17 @@ class Writer:
         self.check_file()
         if self._index.attested < self._index.next_seq - 1 or not segment.offsets:
             _recover.write_tail_again(self._index)
+        if self._index.next_seq == 0:
+            self._sync_above()
         self._synced = segment.end
 
-    def _create_first(self) -> None:
-        """Create the first segment; its name and all above it are durable after."""
-        index = self._index
-        self._create_segment(0)
-        root = parent_of(index.directory)
+    def _sync_above(self) -> None:
+        """Make the names above the session's durable, before its first event.
+
+        Found or made, they may not have been synced by who made them.
+        """
+        root = parent_of(self._index.directory)
         self._disk.sync_dir(root)
-        # Found or made, its own name may not have been synced by who made it.
         with suppress(PermissionError):
             self._disk.sync_dir(parent_of(root))
 
