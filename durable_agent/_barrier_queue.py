@@ -32,13 +32,12 @@ class Ticket:
     def __init__(self, seq: int, future: asyncio.Future[None] | None = None) -> None:
         self.seq = seq
         self.future = future
-        #: Held while the thread is to wait; None while it leads without having waited.
-        self.gate: threading.Lock | None = None
+        #: Held while the thread is to wait.
+        self.gate = threading.Lock()
 
     def open(self) -> None:
         """Let the thread look. Harmless if it is not waiting; under the queue lock."""
-        if self.gate is not None:
-            _open(self.gate)
+        _open(self.gate)
 
 
 class Queue:
@@ -77,7 +76,6 @@ class Queue:
                 return False
             self._progress.admit()
             if self._leader is not None and ticket.future is None:
-                ticket.gate = threading.Lock()
                 ticket.gate.acquire()
             self._syncs.append(ticket)
             if self._leader is not None:
@@ -99,8 +97,7 @@ class Queue:
         """Wait to be served; True if leadership came instead."""
         progress = self._progress
         while ticket.seq > progress.durable and progress.failed is None:
-            if ticket.gate is not None:
-                ticket.gate.acquire()
+            ticket.gate.acquire()
             # The lock only for those who are not served: the leader may hold it still.
             if ticket.seq > progress.durable and self.leads(ticket):
                 return True

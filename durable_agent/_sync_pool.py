@@ -39,8 +39,7 @@ class Pool:
         self._name = name
         self._limit = limit
         self._reset()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._reset)
+        os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
         # Re-entrant: a finalizer that runs inside may submit a job too.
@@ -54,11 +53,10 @@ class Pool:
 
         False only where no thread can be started (limits, interpreter shutdown).
         """
-        if not self._threads:
-            with self._lock:
-                if not self._threads:
-                    self._start()
-        return self._threads > 0
+        with self._lock:
+            if not self._threads:
+                self._start()
+            return self._threads > 0
 
     def submit(self, job: Callable[[], object]) -> None:
         """Queue the job; one more thread is started if all are busy.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
+import sys
 import threading
 
 import pytest
 
+from durable_agent._barrier_queue import Ticket
 from durable_agent.errors import (
     LeaseLostError,
     LogPoisonedError,
@@ -413,3 +415,99 @@ def test_an_append_inside_an_append_is_refused_and_harms_nothing():
 
     assert len(refused) == 1
     assert file.lines == [0]
+
+
+def test_a_child_that_inherited_the_log_touches_nothing():
+    """As seen from inside: no lock is taken, nothing is written."""
+    file = File()
+    seq = file.append()
+    file.commit._progress._pid = -1
+
+    for use in (
+        file.append,
+        lambda: file.commit.write(seq),
+        lambda: file.commit.flush(seq),
+        file.commit.exclusive().__enter__,
+    ):
+        with pytest.raises(SessionForkedError):
+            use()
+    file.commit.poison(OSError())
+    file.commit.close()
+
+    assert (file.writes, file.syncs) == ([], [])
+    assert not file.commit._progress.closed
+
+
+def test_the_exclusive_lock_is_not_entered_twice():
+    file = File()
+
+    with (
+        file.commit.exclusive(),
+        pytest.raises(StoreError),
+        file.commit.exclusive(),
+    ):
+        raise AssertionError("entered twice")
+
+
+def test_a_writer_that_waited_behind_a_failure_gets_its_own_error():
+    file = File()
+    seq = file.append()
+    broken = OSError(errno.ESTALE, "moved")
+
+    with file.commit.exclusive():
+        writer = Caller(file.commit.write, seq)
+        ident = writer.ident
+        until(lambda: "_admit" not in stack_of(ident) and "write" in stack_of(ident))
+        file.commit.poison(broken)
+    error = writer.end()
+
+    assert isinstance(error, StoreError)
+    assert error.__cause__ is broken
+    assert file.writes == []
+
+
+def stack_of(ident: int | None) -> list[str]:
+    frame = sys._current_frames().get(ident or 0)
+    names = []
+    while frame is not None:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
+
+
+@pytest.mark.parametrize("step", ["on_write", "on_sync", "make"])
+def test_the_first_failure_is_the_one_that_is_told(step):
+    file = File()
+    first = OSError(errno.ESTALE, "moved")
+
+    def fail(*_: object) -> list[bytes]:
+        file.commit.poison(first)
+        raise OSError(errno.EIO, "second")
+
+    if step == "make":
+        with pytest.raises(OSError, match="second"):
+            file.commit.append(1, fail)
+    else:
+        setattr(file, step, fail)
+        with pytest.raises(StoreError):
+            file.commit.flush(file.append())
+
+    assert file.commit.failed is first
+
+
+def test_a_job_whose_turn_has_passed_does_nothing():
+    file = File()
+    file.append()
+
+    file.commit._run_lead(Ticket(0))
+
+    assert (file.writes, file.syncs) == ([], [])
+
+
+def test_a_failure_that_comes_between_the_look_and_the_lock_is_seen():
+    file = File(check=lambda: file.commit.poison(OSError(errno.EIO, "just now")))
+
+    with pytest.raises(LogPoisonedError):
+        file.append()
+
+    assert file.commit.next_seq == 0

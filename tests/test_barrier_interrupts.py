@@ -113,7 +113,10 @@ def test_a_failure_that_an_interrupt_hid_still_counts():
         try:
             raise broken
         except OSError:
-            raise KeyboardInterrupt  # noqa: B904 - as a signal handler does
+            try:
+                raise LookupError
+            except LookupError:
+                raise KeyboardInterrupt  # noqa: B904 - as a signal handler does
 
     file.on_sync = hide
     seq = file.append()
@@ -209,6 +212,45 @@ def test_an_interrupted_write_that_cannot_be_judged_poisons(settle):
     with pytest.raises(LogPoisonedError):
         file.append()
     assert (len(file.writes), file.syncs) == (1, [])
+
+
+def test_a_second_interrupt_does_not_lose_the_leadership():
+    """People press Ctrl-C twice."""
+    file, gate = File(), Gate(only=1)
+    queue = file.commit._queue
+    pass_on = queue.pass_on
+    presses = []
+
+    def press_again(ticket=None) -> None:
+        if ticket is not None and len(presses) < 2:
+            presses.append(ticket)
+            raise KeyboardInterrupt
+        pass_on(ticket)
+
+    file.on_sync = gate
+    queue.pass_on = press_again
+    leader = Caller(flush_new, file)
+    gate.wait()
+    other = Caller(flush_new, file)
+    until(lambda: file.queued() == 2)
+    gate.opened.set()
+
+    assert isinstance(leader.end(), KeyboardInterrupt)
+    assert other.end() is None
+    assert len(presses) == 2
+    assert usable(file)
+
+
+def test_what_else_goes_wrong_while_leaving_is_not_tried_for_ever():
+    file = File()
+
+    def fail(ticket=None) -> None:
+        raise MemoryError
+
+    file.commit._queue.pass_on = fail
+
+    with pytest.raises(MemoryError):
+        file.commit._queue.surely_pass_on()
 
 
 class Tracer:

@@ -109,7 +109,7 @@ def test_after_a_failure_at_a_random_moment_nothing_false_was_acknowledged(seed)
 
     assert all(isinstance(error, StoreError) for error in errors), errors
     assert len(file.syncs) == fatal
-    assert file.commit.durable + 1 == file.safe
+    assert file.commit.durable < file.safe
     with pytest.raises(LogPoisonedError):
         file.append()
 
