@@ -36,6 +36,9 @@ else:
 
 _new_tuple: Final[Any] = tuple.__new__
 
+#: Equal to no code object.
+_NO_CODE: Final = object()
+
 #: A chain of decorators longer than this is a cycle.
 _CHAIN_LIMIT: Final = 100
 
@@ -75,13 +78,13 @@ class Front:
     __slots__ = (
         "_class_name",
         "_code",
-        "_holder",
         "_lazy",
-        "_plain",
-        "_runner",
+        "holder",
         "how",
         "origin",
         "owned",
+        "plain_code",
+        "runner",
         "target",
         "view",
     )
@@ -93,7 +96,7 @@ class Front:
         self.target = Target(fn, self.origin)
         #: What bound methods hold in place of a plain function; else None.
         self.view: Any = Receiver(fn, self) if type(fn) is FunctionType else None
-        self._holder = code_holder(fn)
+        self.holder = code_holder(fn)
         self._look()
         name = getattr(fn, "__qualname__", "")
         self._class_name = name.rpartition(".")[0] if isinstance(name, str) else ""
@@ -107,37 +110,38 @@ class Front:
     def _look(self) -> None:
         """Tell the kind from the code that the function has now."""
         fn = self.target.fn
-        self._code = self._holder.__code__
+        self._code = self.holder.__code__
         kind = kind_of(fn)
         runners = _RUNNERS if isinstance(self.how, Spec) else _step_runs.RUNNERS
-        self._runner = runners[kind]
-        self._plain = kind in {Kind.PLAIN, Kind.AROUND_COROUTINE}
-        self._lazy = not self._plain and is_lazy(fn)
+        self.runner = runners[kind]
+        plain = kind in {Kind.PLAIN, Kind.AROUND_COROUTINE}
+        #: The code with which ``runner`` may be called at once.
+        self.plain_code = self._code if plain else _NO_CODE
+        self._lazy = not plain and is_lazy(fn)
 
     def run(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call whose function is already bound."""
-        if self._holder.__code__ is not self._code:
+        if self.holder.__code__ is not self._code:
             self._look()
-        if self._plain:
-            return self._runner(self.how, target, args, kwargs)
+        if self._code is self.plain_code:
+            return self.runner(self.how, target, args, kwargs)
         if self._lazy:
             # Arguments that do not fit are refused now, as the function does.
             probe = target.fn(*args, **kwargs)
             if hasattr(probe, "close"):
                 probe.close()
-        made = self._runner(self.how, target, args, kwargs)
-        if self._holder is not CODELESS:
-            made.__name__ = self._holder.__name__
-            made.__qualname__ = self._holder.__qualname__
+        made = self.runner(self.how, target, args, kwargs)
+        if self.holder is not CODELESS:
+            made.__name__ = self.holder.__name__
+            made.__qualname__ = self.holder.__qualname__
         return made
 
-    def run_method(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a call whose first argument is the receiver."""
-        first = args[0]
-        bound = self.target.fn.__get__(first, type(first))
+    def bound_to(self, receiver: Any) -> Target:
+        """Return the target of a method call."""
+        bound = self.target.fn.__get__(receiver, type(receiver))
         # Half the price of the class's own constructor; this is every method's call.
-        target = _new_tuple(Target, (bound, self.origin))
-        return self.run(target, args[1:], kwargs)
+        target: Target = _new_tuple(Target, (bound, self.origin))
+        return target
 
     def receives(self, wrapper: Any, first: object) -> bool:
         """Whether ``first`` is the instance or class that a method is called on.
@@ -149,7 +153,7 @@ class Front:
         classes = first.__mro__ if isinstance(first, type) else type(first).__mro__
         home = (function.__module__, self._class_name)
         for owner in classes:
-            held = vars(owner).get(function.__name__)
+            held = vars(owner).get(getattr(function, "__name__", ""))
             if held is None:
                 continue
             at_home = (owner.__module__, owner.__qualname__) == home
@@ -167,9 +171,13 @@ class Wrapper(_Proxy):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         front = self._self_front
+        target = front.target
         if front.owned and args and front.receives(self, args[0]):
-            return front.run_method(args, kwargs)
-        return front.run(front.target, args, kwargs)
+            target, args = front.bound_to(args[0]), args[1:]
+        if front.holder.__code__ is front.plain_code:
+            # As `Front.run`, one frame less: this is what every plain call pays.
+            return front.runner(front.how, target, args, kwargs)
+        return front.run(target, args, kwargs)
 
     @property
     def __durable_name__(self) -> str:
@@ -216,9 +224,12 @@ class Receiver(WrappedFunction):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         front = self._self_front
+        target = front.target
         if args:
-            return front.run_method(args, kwargs)
-        return front.run(front.target, args, kwargs)
+            target, args = front.bound_to(args[0]), args[1:]
+        if front.holder.__code__ is front.plain_code:
+            return front.runner(front.how, target, args, kwargs)
+        return front.run(target, args, kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         named = _named_by(self.__wrapped__)

@@ -168,10 +168,7 @@ def test_a_generator_s_step_is_not_current_in_its_consumer(tmp_path):
         yield variable.get()
 
     async def main():
-        seen = []
-        async for item in step_boundary(aitems)():
-            seen.append((item, variable.get()))
-        return seen
+        return [(item, variable.get()) async for item in step_boundary(aitems)()]
 
     with live_session(tmp_path):
         seen = [(item, variable.get()) for item in step_boundary(items)()]

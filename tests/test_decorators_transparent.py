@@ -316,6 +316,7 @@ def test_a_plain_function_around_a_coroutine_function_is_awaited_in_a_loop(monke
     assert drives == ["acall", "call"]
 
 
+@pytest.mark.filterwarnings("ignore:Assigning a code object:DeprecationWarning")
 def test_live_reloading_swaps_code_and_kind():
     """``%autoreload`` puts new code into the old function; the wrapper stays."""
 

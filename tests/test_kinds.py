@@ -121,6 +121,7 @@ def test_the_older_mark_of_asyncio_is_known_too():
     assert kind_of(marked) is Kind.COROUTINE
 
 
+@pytest.mark.filterwarnings("ignore:Assigning a code object:DeprecationWarning")
 def test_the_kind_follows_code_that_is_replaced_in_place():
     def reloaded(): ...
 
