@@ -72,6 +72,7 @@ def main() -> int:
         live = json.loads((workdir / f"{AFTER_STREAM}.json").read_text())
         replayed = json.loads((workdir / f"{NEVER}.json").read_text())
         answer = (workdir / "answer.txt").read_text()
+    whole = len(live)
     print(
         f"run 1: {requests[0]} request, killed after {KILL_AT_CHUNK} of {whole} chunks"
     )
