@@ -151,8 +151,8 @@ def _effects(seen):
                 found.append(f"{label} did not happen and is not in doubt")
     before = []
     for run, log in zip(seen["runs"], seen["logs"], strict=True):
-        for label in set(labels(run, "doubts")) & settled(before):
-            found.append(f"{label} is in doubt though it is recorded")
+        known = set(labels(run, "doubts")) & settled(before)
+        found += [f"{label} is in doubt though it is recorded" for label in known]
         before = log
     return found
 

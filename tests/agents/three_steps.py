@@ -141,7 +141,8 @@ def with_fall_back(messages):
     try:
         return ask(messages)
     except RateLimitedError as error:
-        assert error.args[0] == 503
+        if error.args[0] != 503:
+            raise
         return ask_backup(messages)
 
 
