@@ -18,7 +18,7 @@ import errno
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from durable_agent._blobs import discard
+from durable_agent._blobs import clear_temporary, discard
 from durable_agent._fs import write_all, write_all_at
 from durable_agent._lease import make_directory
 from durable_agent._paths import join, name_of
@@ -112,7 +112,7 @@ def write_tail_again(index: Index) -> int:
 
 
 def clear_temporaries(index: Index) -> None:
-    """Remove what a crash left under temporary names."""
+    """Remove what a crash left under temporary names; what is no file is refused."""
     for folder in (index.directory, join(index.directory, "blobs")):
         try:
             names = index.disk.listdir(folder)
@@ -120,4 +120,4 @@ def clear_temporaries(index: Index) -> None:
             continue
         for name in names:
             if name.endswith(".tmp"):
-                discard(index.disk, join(folder, name))
+                clear_temporary(index.disk, join(folder, name))
