@@ -72,6 +72,8 @@ class Core:
     open: bool = True
     #: New calls are refused; those in flight may still record their outcomes.
     closing: bool = False
+    #: Code asked for something in this run: it is the program, not a visit.
+    used: bool = False
     #: This run has appended something.
     live: bool = False
     latch: BaseException | None = None
@@ -111,6 +113,11 @@ class Core:
 
     def check(self) -> None:
         """Refuse a new call on a session that is closing or has failed."""
+        self.used = True
+        self.refuse_closed()
+
+    def refuse_closed(self) -> None:
+        """Refuse what would be appended to a session that is closing or has failed."""
         if self.latch is not None:
             raise self.again() from self.latch
         if self.closing or not self.open:

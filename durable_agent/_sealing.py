@@ -62,7 +62,7 @@ def _fatal(history: History, error: BaseException | None) -> set[tuple[str, int]
 
 
 def _list_unused(core: Core) -> None:
-    if core.replay.continued or core.options.on_divergence == "ignore":
+    if not core.used or core.replay.continued or core.options.on_divergence == "ignore":
         return
     unused = [s for s in core.replay.lane(None).unused() if s.outcome is not None]
     if not unused:
@@ -99,6 +99,8 @@ def _seal(core: Core) -> None:
     if core.ended_by is not None:
         data["error"] = type(core.ended_by).__qualname__
     meta: dict[str, Any] = {"ok": core.ended_by is None and core.latch is None}
+    if not core.used:
+        meta["visit"] = True
     if core.fatal:
         meta["fatal"] = [list(call) for call in core.fatal]
     with core.lock:

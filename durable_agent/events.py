@@ -11,7 +11,8 @@ namespace makes a log unsupported):
 ``session/start``  seq 0; id, uid, created, metadata, parent of a fork or child
 ``run/start``      meta: ``epoch``, ``resume``, ``intents`` (whether they are durable
                    before bodies run); pid, host, versions
-``run/end``        meta: ``ok``, ``fatal`` (pairs of call and attempt); the seal
+``run/end``        meta: ``ok``, ``fatal`` (pairs of call and attempt), ``visit`` (no
+                   code asked for anything); the seal
 ``step/start``     meta: ``name``, ``n``, ``parent``
 ``step/end``       the same, and ``ok``
 ``llm/request``    an intent; see below

@@ -326,6 +326,9 @@ class History:
 
     def _run_end(self, head: Head) -> None:
         run = self.runs.get(self.epoch)
+        if head.meta.get("visit"):
+            # Somebody only looked, or resolved a call: the program did not run.
+            return
         if run is not None:
             run.ok, run.ended = head.meta["ok"], True
         self.finished = head.meta["ok"]

@@ -206,7 +206,7 @@ class Session:
         """
         core = self._core
         with core.lock:
-            core.check()
+            core.refuse_closed()
             seq = resolution(core, call, outcome)
         core.log.flush(seq)
         show(core)
