@@ -73,7 +73,8 @@ async def acall(
     """Call in this task. Nothing happens before the coroutine is first awaited."""
     frame = _current.find(target.qualified_name)
     if frame is None or covered(frame, target):
-        return await target.fn(*args, **kwargs)
+        made = target.fn(*args, **kwargs)
+        return await made if inspect.isawaitable(made) else made
     flow = prepare(frame, spec, target, args, kwargs)
     verdict = await adrive(flow.core, flow.before())
     match verdict:
@@ -86,7 +87,9 @@ async def acall(
     args, kwargs = fill_key(flow, target, args, kwargs)
     try:
         with inside(flow):
-            result = await target.fn(*args, **kwargs)
+            result = target.fn(*args, **kwargs)
+            if inspect.isawaitable(result):
+                result = await result
     except GeneratorExit as error:
         abandon(flow, error)
         raise

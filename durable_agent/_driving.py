@@ -52,11 +52,15 @@ def drive(core: Core, flow: Generator[Request, Any, _T]) -> _T:
                 request = step(given)
         except StopIteration as stop:
             result: _T = stop.value
-            break
+            return _after(core, result)
         try:
             step, given = flow.send, _perform(core, request)
         except BaseException as error:  # noqa: BLE001 - the flow decides, and re-raises
             step, given = flow.throw, error
+
+
+def _after(core: Core, result: _T) -> _T:
+    """Show observers what was appended; the last call of a closed session seals."""
     if core.unseen:
         show(core)
     if core.closing and begin_close(core, None):
@@ -77,11 +81,14 @@ async def adrive(core: Core, flow: Generator[Request, Any, _T]) -> _T:
                 request = step(given)
         except StopIteration as stop:
             result: _T = stop.value
-            break
+            return await _aafter(core, result)
         try:
             step, given = flow.send, await _aperform(core, request)
         except BaseException as error:  # noqa: BLE001 - the flow decides, and re-raises
             step, given = flow.throw, error
+
+
+async def _aafter(core: Core, result: _T) -> _T:
     if core.unseen:
         show(core)
     if core.closing and begin_close(core, None):

@@ -119,24 +119,30 @@ class Index:
             advice=_UNCHANGED,
         )
 
-    def accept(self, segment: Segment, offset: int, found: Frame) -> None:
-        """Take a good line as the next event."""
+    def accept(self, segment: Segment, offset: int, line: bytes) -> bool:
+        """Take a line as the next event, if it is good and continues the chain."""
+        found = _segment.take(line, self.next_seq, self.prev)
+        if found is None:
+            return False
+        durable, type_, blob = found
         segment.offsets.append(offset)
-        segment.end = offset + len(found.line) + 1
-        self.next_seq = found.seq + 1
-        self.prev = found.crc
-        self.last_type = found.type
-        self.attested = max(self.attested, found.durable)
-        if found.blob is not None:
-            self.blobs.add(found.blob)
-        known = self._known.get(found.type)
-        if known is None:
-            known = is_known(_segment.head_of(found.line).type)
-            self._known[found.type] = known
-        if not known and self.unsupported is None:
-            head = _segment.head_of(found.line)
-            if head.meta.get("ignorable") is not True:
-                self.unsupported = (head.seq, head.type, segment.path)
+        segment.end = offset + len(line) + 1
+        self.next_seq += 1
+        self.prev = line[-10:-2]
+        self.last_type = type_
+        self.attested = max(self.attested, durable)
+        if blob is not None:
+            self.blobs.add(blob)
+        if type_ not in self._known or not self._known[type_]:
+            self._look_at_type(type_, line, segment.path)
+        return True
+
+    def _look_at_type(self, type_: bytes, line: bytes, path: str) -> None:
+        head = _segment.head_of(line)
+        self._known[type_] = known = is_known(head.type)
+        ignorable = head.meta.get("ignorable") is True
+        if not known and not ignorable and self.unsupported is None:
+            self.unsupported = (head.seq, head.type, path)
 
 
 def read_range(index: Index, path: str, start: int, end: int) -> bytes:
@@ -271,22 +277,14 @@ class _Scan:
         """Take in all lines; return the offset of damage that stays."""
         index, segment = self._index, self._segment
         for offset, line, whole in lines:
-            found = _segment.parse(line)
-            if (
-                found is not None
-                and whole
-                and found.seq == index.next_seq
-                and found.prev == index.prev
-            ):
-                index.accept(segment, offset, found)
+            if whole and index.accept(segment, offset, line):
                 self._damage = None
             else:
-                self._doubt(offset, line, found, whole=whole)
+                self._doubt(offset, line, whole=whole)
         return self._damage
 
-    def _doubt(
-        self, offset: int, line: bytes, found: Frame | None, *, whole: bool
-    ) -> None:
+    def _doubt(self, offset: int, line: bytes, *, whole: bool) -> None:
+        found = _segment.parse(line)
         if found is not None:
             within = iter([(0, found)])
         elif _segment.crc_is_good(line):
@@ -320,11 +318,11 @@ class _Scan:
             return False
         if found.prev != index.prev:
             self._conflict(offset, found)
-        if whole:
-            # Junk before a line that continues the chain: nothing is missing.
-            index.accept(self._segment, offset, found)
+        # Junk before a line that continues the chain: nothing is missing.
+        good = whole and index.accept(self._segment, offset, found.line)
+        if good:
             self._damage = None
-        return whole
+        return good
 
     def _original(self, seq: int) -> bytes:
         segment, start, end = self._index.locate(seq)

@@ -147,6 +147,10 @@ class Writer:
         self._fd = self._disk.open_append(segment.path)
         self._identity = identity(self._disk.fstat(self._fd))
         self.check_file()
+        if _recover.tail_is_only_a_seal(self._index):
+            # Its name is attested by what precedes it; the next sync is the file's.
+            _recover.rewrite_tail(self._index, sync=False)
+            return
         if self._index.attested < self._index.next_seq - 1 or not segment.offsets:
             _recover.write_tail_again(self._index)
         if self._index.next_seq == 0:
@@ -209,11 +213,12 @@ class Writer:
     def sync(self) -> None:
         """Make everything written before durable, or raise. Rotates if it is time."""
         try:
-            if self._fd < 0:
+            first = self._fd < 0
+            if first:
                 # Nothing was written by this run: what opening left is proved.
                 with self.exclusive():
                     self._ready()
-            else:
+            if not first or self._synced != self._index.segments[-1].end:
                 self._sync_file()
             self._lease.check()
             if self._index.segments[-1].end >= self._roll_bytes:

@@ -89,25 +89,35 @@ def write_tail_again(index: Index) -> int:
     """
     if not index.segments:
         return 0
+    written = 0
+    if index.attested + 1 < index.next_seq:
+        written = rewrite_tail(index, sync=True)
+        index.attested = index.next_seq - 1
+    index.disk.sync_dir(index.directory)
+    return written
+
+
+def rewrite_tail(index: Index, *, sync: bool) -> int:
+    """Write the bytes of the events that no watermark covers again, in place.
+
+    Without ``sync`` they are durable with the next sync of the file.
+    """
     disk = index.disk
     segment = index.segments[-1]
-    first = index.attested + 1
     written = 0
-    if first < index.next_seq:
-        offset = segment.offsets[first - segment.first]
-        fd = disk.open_rewrite(segment.path)
-        try:
-            for start in range(offset, segment.end, _COPY_BYTES):
-                part = disk.read(fd, min(_COPY_BYTES, segment.end - start), start)
-                if not part:
-                    raise OSError(errno.EIO, "the log became shorter")
-                write_all_at(disk, fd, part, start)
-                written += len(part)
+    offset = segment.offsets[index.attested + 1 - segment.first]
+    fd = disk.open_rewrite(segment.path)
+    try:
+        for start in range(offset, segment.end, _COPY_BYTES):
+            part = disk.read(fd, min(_COPY_BYTES, segment.end - start), start)
+            if not part:
+                raise OSError(errno.EIO, "the log became shorter")
+            write_all_at(disk, fd, part, start)
+            written += len(part)
+        if sync:
             disk.sync(fd, metadata=True)
-        finally:
-            disk.close(fd)
-        index.attested = index.next_seq - 1
-    disk.sync_dir(index.directory)
+    finally:
+        disk.close(fd)
     return written
 
 

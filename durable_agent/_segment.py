@@ -33,6 +33,11 @@ _HEAD: Final = re.compile(
     rb'\{"seq":(\d{1,19}),"prev":"([0-9a-f]{8})","durable":(-1|\d{1,19}),'
     rb'"time":(-?\d{1,19}),"type":"((?:[^"\\]|\\.)*)"'
 )
+_AFTER_START: Final = re.compile(
+    rb'(-1|\d{1,19}),"time":-?\d{1,19},"type":"((?:[^"\\]|\\.)*)"'
+)
+#: Where copying a line begins to cost more than a view of it.
+_SHORT_BYTES: Final = 1 << 14
 #: Segments are read in pieces of this size.
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -120,10 +125,28 @@ def header(session: str, first: int, prev: bytes, time: int) -> bytes:
 
 def crc_is_good(line: bytes) -> bool:
     """Whether a line (without newline) ends in the checksum of what precedes it."""
-    cut = len(line) - _CRC_SIZE
-    if cut <= 0 or line[cut : cut + 8] != b',"crc":"' or line[-2:] != b'"}':
+    if line[-_CRC_SIZE:-10] != b',"crc":"' or line[-2:] != b'"}':
         return False
-    return line[cut + 8 : cut + 16] == b"%08x" % crc32(memoryview(line)[:cut])
+    # A short copy is cheaper than a view, a long one is not.
+    short = len(line) < _SHORT_BYTES
+    content = line[:-_CRC_SIZE] if short else memoryview(line)[:-_CRC_SIZE]
+    return line[-10:-2] == b"%08x" % crc32(content)
+
+
+def take(line: bytes, seq: int, prev: bytes) -> tuple[int, bytes, str | None] | None:
+    """Return watermark, type and blob of a good line that continues a chain.
+
+    None for any other line. This is what opening a log costs, line by line.
+    """
+    start = b'{"seq":%d,"prev":"%b","durable":' % (seq, prev)
+    if not line.startswith(start) or not crc_is_good(line):
+        return None
+    match = _AFTER_START.match(line, len(start))
+    data = line.find(DATA) if match is not None else -1
+    if match is None or data < 0:
+        return None
+    durable, type_ = match.groups()
+    return int(durable), type_, _blob_before(line, data)
 
 
 def parse(line: bytes) -> Frame | None:

@@ -80,15 +80,21 @@ async def agenerate(
             source = areplay(flow, verdict.value, lambda: alive(flow, make))
         else:
             source = alive(flow, make)
-    async for item in _delegate(source):
-        yield item
-
-
-async def _delegate(source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
-    """Pass items on, and closing down: what ``yield from`` is for generators."""
+    sent: Any = None
+    thrown: BaseException | None = None
     try:
-        async for item in source:
-            yield item
+        while True:
+            try:
+                item = await _aadvance(source, sent, thrown)
+            except StopAsyncIteration:
+                return
+            sent = thrown = None
+            try:
+                sent = yield item
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001 - thrown into the source
+                thrown = error
     finally:
         await source.aclose()
 

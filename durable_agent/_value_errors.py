@@ -47,7 +47,7 @@ _MAX_ERRORS: Final = 200
 _BASE: Final = vars(BaseException)
 _DESCRIPTORS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 #: Recorded otherwise, or not at all.
-_NOT_FIELDS: Final = frozenset({*_BASE, "exceptions", "message", "name_from"})
+_NOT_FIELDS: Final = frozenset({*_BASE, "__weakref__", "exceptions", "message"})
 
 
 def put_error(error: BaseException, encoder: Encoder | None) -> Json:

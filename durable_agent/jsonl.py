@@ -75,8 +75,8 @@ write or sync the handle is of no more use; nothing is tried again.
 ``torn``, sync the copy and its names, cut the segment, sync it. Write the events above
 the highest watermark again, the same bytes in place, sync file and directory: what is
 visible may be a page that a failed sync dropped. If those events are the seal alone,
-that is put off to just before the first append: nothing is replayed from a seal, so
-opening and closing a finished log writes nothing.
+that is put off to just before the first append, and synced with it: nothing is
+replayed from a seal, so opening and closing a finished log writes nothing.
 
 A failed barrier does not prove its events absent: they may be there after opening.
 

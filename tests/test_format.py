@@ -43,7 +43,7 @@ def read_by_the_specification(directory):
         assert head["format"] == 1
         assert head["first"] == int(name[:20]) == len(events)
         assert head["prev"] == prev
-        assert head["crc"] == "%08x" % zlib.crc32(header[:-18])
+        assert head["crc"] == f"{zlib.crc32(header[:-18]):08x}"
         assert lines.pop() == b"", "the last byte is a newline"
         for line in lines:
             event = json.loads(line)

@@ -94,7 +94,7 @@ def test_files_are_private_whatever_the_umask(tmp_path, umask):
         log.append([Draft("tool/result", b'"%b"' % (b"x" * 50))])
         log.flush(1)
         log.close()
-        last = sorted((tmp_path / "root" / "s").glob("*.jsonl"))[-1]
+        last = max((tmp_path / "root" / "s").glob("*.jsonl"))
         with open(last, "ab") as file:
             file.write(b"torn")
         store.open("s").close()

@@ -432,8 +432,7 @@ def test_one_failed_operation_poisons_and_opening_tells_the_truth(nth, kind):
     for seq, raw in seen.appended.items():
         assert world.appended[seq] == raw
     acted_on = len(seen.appended) - 1
-    if log.durable < acted_on:
-        acted_on = log.durable  # only a seal is left for later
+    acted_on = min(acted_on, log.durable)  # only a seal is left for later
     for seed in range(4):
         after = disk.after_power_cut(random.Random(nth * 100 + seed))
         _check(after, world, acted_on)
