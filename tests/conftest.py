@@ -60,7 +60,9 @@ def _start() -> None:
 
 
 def vars_of(settings):
-    return {name: getattr(settings, name) for name in settings.__slots__ if name[0] != "_"}
+    return {
+        name: getattr(settings, name) for name in settings.__slots__ if name[0] != "_"
+    }
 
 
 def clean_environment(**more):

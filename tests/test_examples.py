@@ -34,8 +34,13 @@ def test_a_killed_mailer_sends_every_reminder_exactly_once(tmp_path):
     done = run(EXAMPLES / "crash_and_resume.py", tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = dict(re.findall(r"^ *(\S.*?) {2,}([\d,]+ +[\d,]+)$", done.stdout, re.MULTILINE))
-    table = {name: [int(n.replace(",", "")) for n in two.split()] for name, two in rows.items()}
+    rows = dict(
+        re.findall(r"^ *(\S.*?) {2,}([\d,]+ +[\d,]+)$", done.stdout, re.MULTILINE)
+    )
+    table = {
+        name: [int(n.replace(",", "")) for n in two.split()]
+        for name, two in rows.items()
+    }
     assert table["e-mails in the mailbox"] == [4, 9]
     assert table["tool calls in doubt"][0] == 1
     assert table["settled by looking into the mailbox"] == [0, 1]
@@ -43,6 +48,20 @@ def test_a_killed_mailer_sends_every_reminder_exactly_once(tmp_path):
     assert table["model requests replayed"] == [0, 8]
     assert table["tokens saved"][1] == table["tokens paid for"][0] > 0
     assert list(tmp_path.iterdir()) == []
+    assert _shown(done.stdout) == _shown(_readme())
+
+
+def _readme():
+    text = (PROJECT / "README.md").read_text("utf-8")
+    return re.search(r"^```text\n(10 overdue.*?)^```$", text, re.DOTALL | re.MULTILINE)[
+        1
+    ]
+
+
+def _shown(output):
+    """What was printed, but the tokens: the days overdue are in the messages."""
+    lines = [line.rstrip() for line in output.strip().splitlines()]
+    return [line[:40] if line.startswith("tokens") else line for line in lines]
 
 
 def test_parallel_bookings_killed_in_the_middle_are_made_once_each(tmp_path):

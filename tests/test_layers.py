@@ -147,7 +147,9 @@ def test_modules_do_not_import_each_other_in_a_circle():
         for module, tree in MODULES.items()
     }
     done = set()
-    while ready := {m for m, needs in wanted.items() if m not in done and needs <= done}:
+    while ready := {
+        m for m, needs in wanted.items() if m not in done and needs <= done
+    }:
         done |= ready
 
     assert sorted(set(wanted) - done) == []

@@ -139,7 +139,9 @@ def test_a_function_fits_on_one_screen():
 
 
 def test_the_changelog_and_the_package_name_the_same_version():
-    (version,) = re.findall(r'__version__[^"]*"([^"]+)"', _text("durable_agent/_version.py"))
+    (version,) = re.findall(
+        r'__version__[^"]*"([^"]+)"', _text("durable_agent/_version.py")
+    )
     released = re.findall(r"^## \[([^\]]+)\]", _text("CHANGELOG.md"), re.MULTILINE)
 
     assert f'version = "{version}"' in _text("pyproject.toml")
