@@ -14,9 +14,19 @@ from durable_agent._closing import call_of
 from durable_agent._current import SETTINGS
 from durable_agent._identity import same_arguments
 from durable_agent._mark import mark
-from durable_agent._requests import Barrier, Consult, Fetch, Park, Raise, Value, Wait
+from durable_agent._requests import (
+    Barrier,
+    Consult,
+    Fetch,
+    HandOut,
+    Park,
+    Raise,
+    Value,
+    Wait,
+)
 from durable_agent._texts import not_started_text, not_storable_text, unknown_text
 from durable_agent.errors import (
+    DurableError,
     ResultNotStorableError,
     ToolNotStartedError,
     ToolOutcomeUnknownError,
@@ -41,9 +51,7 @@ def take_similar(flow: Flow) -> Generator[Request, Any, Slot | None]:
     if flow.identity.keyed or not flow.at_default:
         return None
     replay = flow.core.replay
-    slots = replay.similar(
-        flow.spec.kind, flow.name, flow.parent, flow.resp, flow.tcid
-    )
+    slots = replay.similar(flow.spec.kind, flow.name, flow.parent, flow.resp, flow.tcid)
     for slot in slots:
         event = yield Fetch(slot.intent)
         recorded = event.data["args"]
@@ -85,9 +93,11 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
             yield from _before_live(flow, slot)
             return (yield from _verify_error(flow, slot))
         case "unknown":
+            call = yield from recorded_call(core, slot)
+            if slot.outcome is not None:
+                yield from wait_for_turn(core, slot.parent, slot.outcome.turn)
             slot.delivered = True
             core.turns.moved()
-            call = yield from recorded_call(core, slot)
             return (yield from unknown(flow, slot, call))
         case "lost":
             slot.delivered = True
@@ -192,7 +202,7 @@ def _ask(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | None
         "cause": RECOVERY_CAUSE,
     }
     seq = core.append_outcome(slot, ev.TOOL_RESULT, raw, meta)
-    yield Barrier(seq, finish=True)
+    yield from _hand_out(core, seq)
     core.stats["in_doubt"] += 1
     return (yield from unknown(flow, slot, call))
 
@@ -203,10 +213,22 @@ def _completed(
     raw = b'{"value":' + values.encode(said.value) + b',"cause":"verified"}'
     meta = {"status": "value", "cause": "verified"}
     seq = flow.core.append_outcome(slot, ev.TOOL_RESOLVE, raw, meta)
-    yield Barrier(seq, finish=True)
+    yield from _hand_out(flow.core, seq)
     flow.core.stats["verified"] += 1
     answered(flow.core, slot)
     return Value(said.value)
+
+
+def _hand_out(core: Core, seq: int) -> Generator[Request, Any, None]:
+    """Make a settled outcome durable, and wait for its turn as any outcome."""
+    try:
+        yield Barrier(seq, finish=True)
+        yield HandOut(seq)
+    except (DurableError, OSError):
+        raise
+    except BaseException:
+        core.unhanded.append(seq)
+        raise
 
 
 def _verify_error(

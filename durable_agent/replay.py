@@ -102,10 +102,10 @@ class Lane:
     _ask: int = 0
     _out: int = 0
 
-    def fill(self, slots: Iterable[Slot]) -> None:
+    def fill(self, history: History, slots: Iterable[Slot]) -> None:
         """Start over with these slots, in the order of their first intents."""
         self.asks = [s for s in slots if s.kind != "value" and not s.detached]
-        handed = [s for s in self.asks if s.outcome is not None and _is_handed(s)]
+        handed = [s for s in self.asks if _is_handed(history, s)]
         self.outs = sorted(handed, key=_turn)
         self._ask = self._out = 0
 
@@ -136,13 +136,15 @@ class Lane:
         return (s for s in self.asks if s.recorded and not s.asked)
 
 
-def _is_handed(slot: Slot) -> bool:
+def _is_handed(history: History, slot: Slot) -> bool:
+    """Whether the caller had the outcome, "unknown" too, and will have it again."""
     outcome = slot.outcome
-    return (
-        outcome is not None
-        and outcome.handed
-        and outcome.status in {VALUE_STATUS, ERROR}
-    )
+    if outcome is None or not outcome.handed:
+        return False
+    if outcome.status == CODE:
+        unknown = outcome.code == ev.TOOL_OUTCOME_UNKNOWN
+        return unknown and outcome.cause != CANCEL_CAUSE and history.went_on(slot)
+    return outcome.status in {VALUE_STATUS, ERROR}
 
 
 def _turn(slot: Slot) -> tuple[int, int]:
@@ -181,7 +183,7 @@ class Replay:
             by_parent.setdefault(slot.parent, []).append(slot)
         for parent, slots in by_parent.items():
             self._lanes[parent] = lane = Lane()
-            lane.fill(slots)
+            lane.fill(self.history, slots)
         if self.continued:
             self.use_all()
 
@@ -205,7 +207,7 @@ class Replay:
             parents.add(slot.parent)
         for parent in parents:
             known = (s for s in self.history.slots if s.parent == parent)
-            self.lane(parent).fill(s for s in known if s.recorded)
+            self.lane(parent).fill(self.history, (s for s in known if s.recorded))
 
     def take(
         self, parent: str | None, key: str, resp: str | None, tcid: str | None
@@ -229,7 +231,12 @@ class Replay:
         return slot
 
     def similar(
-        self, kind: str, name: str, parent: str | None, resp: str | None, tcid: str | None
+        self,
+        kind: str,
+        name: str,
+        parent: str | None,
+        resp: str | None,
+        tcid: str | None,
     ) -> list[Slot]:
         """Return unused records of the function that may differ by a default only."""
         return [
@@ -285,10 +292,10 @@ class Replay:
     ) -> OffPath | None:
         """Judge a call that has no record, once every recorded call had its chance."""
         lane = self.lane(parent)
-        first = next(lane.unused(), None)
+        first = next((s for s in lane.unused() if not _never_ran(s)), None)
         if first is None or keyed:
             return None
-        effects = [s for s in lane.unused() if _has_effect(s)]
+        effects = [s for s in lane.unused() if _has_effect(s) and not _never_ran(s)]
         if kind == "llm":
             done = [s for s in effects if s.outcome is not None]
             return OffPath(done[0], dangerous=True) if done else OffPath(first, False)
@@ -301,6 +308,11 @@ class Replay:
         if effects:
             return OffPath(effects[0], dangerous=True)
         return OffPath(first, dangerous=False)
+
+
+def _never_ran(slot: Slot) -> bool:
+    outcome = slot.outcome
+    return outcome is not None and outcome.code == ev.ABORTED_BEFORE_DISPATCH
 
 
 def _has_effect(slot: Slot) -> bool:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 
+from durable_agent import _current
 from durable_agent._fs import Disk
 
 #: Every method of a disk that asks something of the operating system.
@@ -90,3 +91,28 @@ class FailingDisk(Disk):
         if self.failing == "sync":
             self._fail()
         super().sync(fd, metadata=metadata)
+
+
+class UnsyncedDisk(Disk):
+    """Syncs nothing, for tests of what survives a killed process."""
+
+    def sync(self, fd, *, metadata=False):
+        pass
+
+    def sync_dir(self, path):
+        pass
+
+
+def crash(session):
+    """Leave an open session as a killed process leaves it: no seal, no lock."""
+    core = session._core
+    core.log.close()
+    core.open, core.closing, core.sealed = False, True, True
+    _current.ended(core)
+
+
+def cut(directory, events):
+    """Keep the first events of a log of one segment, as a kill that came earlier."""
+    (segment,) = directory.glob("*.jsonl")
+    lines = segment.read_bytes().splitlines(keepends=True)
+    segment.write_bytes(b"".join(lines[: events + 1]))
