@@ -95,6 +95,8 @@ class Core:
     sealed: bool = False
     #: The last seq that a barrier covered when it returned.
     flushed: int = -1
+    #: The highest seq among the outcomes that were handed out in waves.
+    handed: int = -1
     #: Outcomes recorded since the last event that never reached their caller.
     unhanded: list[int] = field(factory=list)
     #: (parent, name) -> how often a step was entered on the session's path.
@@ -237,8 +239,10 @@ class Core:
         unhanded, self.unhanded = self.unhanded, []
         flat = [seq for wave in waves for seq in wave]
         meta = dict(draft.meta)
-        if len(waves) != len(flat) or flat != sorted(flat):
+        one_by_one = len(waves) == len(flat)
+        if not one_by_one or [self.handed, *flat] != sorted([self.handed, *flat]):
             meta["waves"] = waves
+        self.handed = max(self.handed, *flat, -1)
         if unhanded:
             meta["unhanded"] = unhanded
         return draft._replace(meta=meta)

@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import warnings
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import define, field, frozen
@@ -204,12 +204,11 @@ def scope(name: str) -> Iterator[None]:
     Scopes nest. The name is part of the identity of every call made inside, so it must
     be the same when the code runs again.
     """
-    before = SCOPE.get()
-    SCOPE.set(f"{before}/{name}")
+    token = SCOPE.set(f"{SCOPE.get()}/{name}")
     try:
         yield
     finally:
-        SCOPE.set(before)
+        _reset(SCOPE, token)
 
 
 @contextlib.contextmanager
@@ -219,12 +218,18 @@ def tool_call_id(provider_id: str) -> Iterator[None]:
     It is used by the first top-level tool call inside and by its repeats; nested calls
     do not see it.
     """
-    before = TOOL_CALL_ID.get()
-    TOOL_CALL_ID.set(provider_id)
+    token = TOOL_CALL_ID.set(provider_id)
     try:
         yield
     finally:
-        TOOL_CALL_ID.set(before)
+        _reset(TOOL_CALL_ID, token)
+
+
+def _reset(variable: ContextVar[Any], token: Token[Any]) -> None:
+    # An abandoned coroutine or generator is closed wherever it is collected; another
+    # context is left as it is.
+    with contextlib.suppress(ValueError):
+        variable.reset(token)
 
 
 def current_call() -> Call | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from durable_agent._core import Core
-    from durable_agent.recovery import History
+    from durable_agent.recovery import History, Slot
 
 #: How many unused records a warning lists.
 _LISTED = 10
@@ -64,7 +64,7 @@ def _fatal(history: History, error: BaseException | None) -> set[tuple[str, int]
 def _list_unused(core: Core) -> None:
     if not core.used or core.replay.continued or core.options.on_divergence == "ignore":
         return
-    unused = [s for s in core.replay.lane(None).unused() if s.outcome is not None]
+    unused = [s for s in core.replay.lane(None).unused() if _was_handed_out(s)]
     if not unused:
         return
     names = ", ".join(f"{s.name} (seq {s.first})" for s in unused[:_LISTED])
@@ -73,6 +73,11 @@ def _list_unused(core: Core) -> None:
         ReplayDivergedWarning,
         f"the run ended without asking for recorded calls: {names}{more}",
     )
+
+
+def _was_handed_out(slot: Slot) -> bool:
+    outcome = slot.outcome
+    return outcome is not None and outcome.handed and outcome.status in {"value", "error"}
 
 
 def seal(core: Core) -> None:

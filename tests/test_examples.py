@@ -78,15 +78,18 @@ def test_a_stream_is_asked_for_again_only_if_it_never_ended(tmp_path):
     assert re.findall(r"run \d: (\d)", done.stdout) == ["1", "1", "0"]
 
 
+_CREATE = "client.chat.completions.create"
+
+
 @pytest.mark.parametrize(
     ("script", "before", "after"),
     [
         ("crash_and_resume.py", "@checkpointed_tool(verify=was_sent)\n", ""),
-        ("crash_and_resume.py", "return Completed(f\"sent to", "return NotApplied() #"),
+        ("crash_and_resume.py", "return Completed(f", "return NotApplied() or (f"),
         ("async_agent.py", "    @checkpointed_tool(verify=was_booked)\n", ""),
-        ("streaming_agent.py", "checkpointed_llm(client.chat.completions.create)", "client.chat.completions.create"),
+        ("streaming_agent.py", f"checkpointed_llm({_CREATE})", _CREATE),
     ],
-)  # fmt: skip
+)
 def test_an_example_fails_when_its_claim_does_not_hold(tmp_path, script, before, after):
     """Without the decorator, or with a verifier that lies, effects do double."""
     folder = tmp_path / "examples"

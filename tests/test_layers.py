@@ -29,14 +29,14 @@ LAYERS = [
     # Decisions: history and identity in, what to do out.
     "replay policy",
     # Sessions, the flow of a call, and the drivers.
-    "session sessions _calls _streams _core _current _opening _closing _sealing "
-    "_forking _recording _recorded _unrecorded _replayed _flow _driving _requests "
-    "_claims _turns _tape _stepping _stream_objects _ending _mark _spec",
+    """session sessions _calls _streams _core _current _opening _closing _sealing
+    _forking _recording _recorded _unrecorded _replayed _flow _driving _requests
+    _claims _turns _tape _stepping _stream_objects _ending _mark _spec""",
     # The typed front.
     "decorators _decorate _options _wrapping _kinds _step_runs",
     # Around it.
-    "cli cli.* report _report_* testing _testing_* integrations integrations.* "
-    "__main__",
+    """cli cli.* report _report_* testing _testing_* integrations integrations.*
+    __main__""",
 ]
 #: The front door imports what it exports.
 FRONT = "__init__"

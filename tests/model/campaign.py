@@ -28,7 +28,10 @@ from tests.model.simulation import (
 def program_of(seed):
     tree = ("seq", [generate(random.Random(seed)), generate(random.Random(-seed - 1))])
 
+    timed = any(word in repr(tree) for word in ("timeout", "deadline"))
+
     async def program(p):
+        p.noise = 0.01 if timed else 1.0
         value = await evaluate(p, tree, "g")
         reply = await p.ask([user(f"end {value}")], ghost="end", name="end")
         await p.tool("bye", reply["content"], ghost="bye")

@@ -148,7 +148,9 @@ class Process:
         self.session = None
         self.violations = []
         self.run = 1
-        self.last_response = None
+        #: Seconds at most that a task idles before a call, unrecorded. A program
+        #: whose deadlines are as short as that is not deterministic.
+        self.noise = 1.0
 
     def alive(self):
         if self.dead:
@@ -181,7 +183,7 @@ class Process:
         if effect == "side_effect":
             self.world.asked[name, repr(x)].add(ghost)
         if noise:
-            await self.tick()
+            await self.tick(self.noise)
         options = {"name": name, "effect": effect, "ignore": ("ghost",)}
         if verify is not None:
             options["verify"] = verify
@@ -229,7 +231,7 @@ class Process:
                 message["tool_calls"] = [tool_call(*c) for c in calls]
             return message
 
-        await self.tick()
+        await self.tick(self.noise)
         return await function(list(messages), ghost)
 
 
