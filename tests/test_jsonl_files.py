@@ -383,6 +383,17 @@ def test_inspecting_never_writes_and_shows_what_opening_would_cut(tmp_path):
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
+def test_a_torn_tail_is_durably_kept_before_it_is_durably_cut(tmp_path):
+    path = _finished(tmp_path)
+    path.write_bytes(path.read_bytes() + b"torn")
+    disk = CountingDisk()
+    log = JsonlStore(tmp_path, fs=disk).open("s")
+    log.close()
+
+    kept = ["create", "write", "sync", "sync_dir", "sync_dir"]
+    assert disk.calls == [*kept, "truncate", "sync"]
+
+
 def test_leftovers_of_a_crash_are_removed(tmp_path):
     log = JsonlStore(tmp_path).open("s")
     log.append([START])
