@@ -148,11 +148,12 @@ def _wait(core: Core, wait: Wait, *, park: bool = False) -> bool:
     gate = threading.Lock()
     with core.lock:
         if wait.ready():
+            core.turns.moved()
             return True
         if not park and (_in_loop() or core.turns.alone_in_thread()):
             return False
         gate.acquire()
-        waiter = Waiter(wait.ready, gate.release)
+        waiter = Waiter(wait.ready, gate.release, wait.place)
         core.turns.add(waiter)
     try:
         gate.acquire(timeout=wait.seconds)
@@ -241,11 +242,10 @@ async def _await_turn(core: Core, wait: Wait) -> bool:
             else:
                 loop.call_soon_threadsafe(waves.join, future, None)
 
-        waiter = Waiter(wait.ready, wake)
+        waiter = Waiter(wait.ready, wake, wait.place)
+        core.turns.add(waiter)
         if ready:
-            wake()
-        else:
-            core.turns.add(waiter)
+            core.turns.moved()
     until = loop.time() + wait.seconds
     timer = None
 

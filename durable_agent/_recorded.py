@@ -94,10 +94,7 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
             return (yield from _verify_error(flow, slot))
         case "unknown":
             call = yield from recorded_call(core, slot)
-            if slot.outcome is not None:
-                yield from wait_for_turn(core, slot.parent, slot.outcome.turn)
-            slot.delivered = True
-            core.turns.moved()
+            yield from _own_turn(core, slot)
             return (yield from unknown(flow, slot, call))
         case "lost":
             slot.delivered = True
@@ -117,14 +114,25 @@ def _before_live(flow: Flow, slot: Slot) -> Generator[Request, Any, None]:
     yield from wait_for_turn(flow.core, slot.parent, END)
 
 
+def _own_turn(core: Core, slot: Slot) -> Generator[Request, Any, None]:
+    """Wait until the slot's recorded outcome may be handed out."""
+    slot.waiting = True
+    if slot.outcome is not None:
+        yield from wait_for_turn(
+            core, slot.parent, slot.outcome.turn, slot.outcome.place
+        )
+    slot.delivered = True
+    core.turns.moved()
+
+
 def wait_for_turn(
-    core: Core, parent: str | None, turn: tuple[int, int]
+    core: Core, parent: str | None, turn: tuple[int, int], place: int = 0
 ) -> Generator[Request, Any, None]:
     """Wait for ``turn`` under ``parent``; what is missing then is written off."""
     lane = core.replay.lane(parent)
     if not lane.asks:
         return
-    in_time = yield Wait(partial(lane.ready, turn), core.options.replay_wait)
+    in_time = yield Wait(partial(lane.ready, turn), core.options.replay_wait, place)
     if not in_time:
         lane.write_off(turn)
         core.turns.moved()
@@ -136,9 +144,7 @@ def _deliver(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise]:
         msg = "only a recorded outcome can be delivered"
         raise AssertionError(msg)
     event = yield Fetch(outcome.seq)
-    yield from wait_for_turn(core, slot.parent, outcome.turn)
-    slot.delivered = True
-    core.turns.moved()
+    yield from _own_turn(core, slot)
     flow.slot = slot
     core.stats["replayed_" + slot.kind] += 1
     if slot.kind == "llm":

@@ -26,6 +26,8 @@ class Wait:
 
     ready: Callable[[], bool]
     seconds: float
+    #: Among those who become ready at once, who is first.
+    place: int = 0
 
 
 @frozen

@@ -32,6 +32,7 @@ class Waiter:
 
     ready: Callable[[], bool]
     wake: Callable[[], None]
+    place: int = 0
 
 
 @define(eq=False)
@@ -143,6 +144,7 @@ class Turns:
         if not self._waiters:
             return
         ready = [w for w in self._waiters if w.ready()]
+        ready.sort(key=lambda waiter: waiter.place)
         for waiter in ready:
             self._waiters.remove(waiter)
             waiter.wake()

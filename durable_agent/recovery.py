@@ -41,7 +41,7 @@ _RECENT: Final = 8192
 @frozen
 class Recorded:
     """One recorded outcome, by its head. ``turn`` is its place in the hand-out order:
-    outcomes of one turn were handed out together."""
+    outcomes of one turn were handed out together, in the order of ``place``."""
 
     seq: int
     run: int
@@ -50,6 +50,7 @@ class Recorded:
     code: str = ""
     cause: str = ""
     turn: tuple[int, int] = (0, 0)
+    place: int = 0
     returned_as: str = ""
     #: False: its caller was cancelled before it had the outcome.
     handed: bool = True
@@ -88,9 +89,11 @@ class Slot:
     side: bool = False
     outcome: Recorded | None = None
     chunks: list[int] = field(factory=list)
-    #: Replay: there to be asked for; asked for; handed out; written off.
+    #: Replay: there to be asked for; asked for; waiting for its turn; handed out;
+    #: written off.
     recorded: bool = True
     asked: bool = False
+    waiting: bool = False
     delivered: bool = False
     off: bool = False
     #: A later slot is the retry of this one.
@@ -337,16 +340,21 @@ class History:
         }
 
     def _set_turns(self, head: Head) -> None:
+        told = []
         for index, group in enumerate(head.meta.get("waves", ())):
-            for seq in group:
+            for place, seq in enumerate(group):
                 slot = self._recent.get(seq)
                 if slot is not None and slot.outcome is not None:
-                    slot.outcome = evolve(slot.outcome, turn=(head.seq, index))
+                    turn = (head.seq, index)
+                    slot.outcome = evolve(slot.outcome, turn=turn, place=place)
+                    told.append(seq)
         for seq in head.meta.get("unhanded", ()):
             slot = self._recent.get(seq)
             if slot is not None and slot.outcome is not None:
                 slot.outcome = evolve(slot.outcome, handed=False)
-        self._recent.clear()
+                told.append(seq)
+        for seq in told:
+            self._recent.pop(seq, None)
 
 
 def is_open(slot: Slot) -> bool:

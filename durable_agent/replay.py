@@ -8,6 +8,7 @@ the path (`off_path`).
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from attrs import define, field, frozen
@@ -110,7 +111,10 @@ class Lane:
         self._ask = self._out = 0
 
     def ready(self, turn: tuple[int, int]) -> bool:
-        """Whether every call before ``turn`` was asked for and every outcome handed."""
+        """Whether every call before ``turn`` was asked for and every outcome handed.
+
+        And those of the same turn are all there, to be handed out together again.
+        """
         asks, outs = self.asks, self.outs
         while self._ask < len(asks) and (asks[self._ask].asked or asks[self._ask].off):
             self._ask += 1
@@ -120,7 +124,10 @@ class Lane:
             outs[self._out].delivered or outs[self._out].off
         ):
             self._out += 1
-        return self._out >= len(outs) or _turn(outs[self._out]) >= turn
+        if self._out < len(outs) and _turn(outs[self._out]) < turn:
+            return False
+        together = itertools.takewhile(lambda s: _turn(s) == turn, outs[self._out :])
+        return all(s.waiting or s.delivered or s.off for s in together)
 
     def write_off(self, turn: tuple[int, int]) -> None:
         """Stop waiting for what is missing before ``turn``, for this run."""
@@ -204,6 +211,7 @@ class Replay:
         parents = set()
         for slot in slots:
             slot.recorded, slot.asked, slot.delivered = True, False, False
+            slot.waiting = False
             parents.add(slot.parent)
         for parent in parents:
             known = (s for s in self.history.slots if s.parent == parent)
