@@ -287,7 +287,7 @@ class _Scan:
         found = _segment.parse(line)
         if found is not None:
             within = iter([(0, found)])
-        elif _segment.crc_is_good(line):
+        elif _segment.crc_is_good(line) and not line.startswith(_segment.HEADER):
             raise LogUnsupportedError(
                 "A line has a good checksum and a form that this version cannot read.",
                 session=self._index.session,

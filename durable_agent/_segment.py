@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 NO_PREV: Final = b"00000000"
 #: What the body of a line begins with; it cannot occur inside a JSON string.
 DATA: Final = b',"data":'
+#: What a header begins with. One inside a segment is no event of a newer kind but an
+#: old disk block that a power cut brought back.
+HEADER: Final = b'{"format":'
 #: ``,"crc":"9a8b7c6d"}``
 _CRC_SIZE: Final = 18
 #: ``,"blob":"<64 hex digits>"``, directly before the data.

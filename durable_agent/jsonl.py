@@ -59,8 +59,9 @@ before. An exact duplicate of an earlier line is skipped. Anything else is damag
   lines follow: a power cut may lose a sector and keep the next. A flipped bit in the
   last lines, which nothing later attests, cannot be told from a tear.
 * *Unsupported*: a header with a higher ``format``, whatever its checksum; a line with
-  a good checksum and another form. And, for a writer, an event type of this package's
-  namespaces that it does not know, unless ``meta`` has ``"ignorable":true``.
+  a good checksum and another form (a header inside a segment is plain damage: an old
+  disk block). And, for a writer, an event type of this package's namespaces that it
+  does not know, unless ``meta`` has ``"ignorable":true``.
 
 **Writing.** One owner holds the lock from open to close and compares path, inode and
 length before each batch. A segment is created under a temporary name with its header,

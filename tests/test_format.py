@@ -402,6 +402,18 @@ def test_a_good_checksum_on_a_form_we_cannot_read_is_unsupported(tmp_path):
         JsonlStore(tmp_path).open("s")
 
 
+def test_an_old_block_with_a_header_in_the_tail_is_torn(tmp_path):
+    """A power cut may leave in new blocks what was there before: good lines, too."""
+    path = _fill(tmp_path, 3)
+    data = path.read_bytes()
+    stale = data[: data.index(b'{"seq":1')]
+    path.write_bytes(data + stale + stale[:40])
+    report = _open_and_append(tmp_path)
+
+    assert report.events == 3
+    assert report.torn[0].size == len(stale) + 40
+
+
 def test_separators_of_unicode_do_not_end_a_line(tmp_path):
     """Byte 0x0A only: ``str.splitlines`` would cut the record in two."""
     raw = '"a\u2028b\u2029c\u0085d\x0b\x0c\x1c"'.encode()
