@@ -99,7 +99,11 @@ def _twice(world):
 def _transcript(store):
     try:
         with inspect_session(SESSION, store=store) as seen:
-            for name in {h.meta["name"] for h in seen._log.heads() if h.type == "llm/request" and "parent" not in h.meta}:
+            for name in {
+                h.meta["name"]
+                for h in seen._log.heads()
+                if h.type == "llm/request" and "parent" not in h.meta
+            }:
                 problem = unpaired(seen.messages(of=name))
                 if problem:
                     return [f"transcript: {problem}"]

@@ -10,9 +10,24 @@ from tests.model.simulation import Paused, ToolError, result, user
 
 EFFECTS = ["side_effect", "side_effect", "idempotent", "read_only"]
 DEEP = [
-    "seq", "gather", "agent", "retry", "poll", "nested", "catch", "as_completed",
-    "pipe", "timeout", "race", "deadline", "fallback", "composite", "pause",
-    "retry_inside", "step", "record",
+    "seq",
+    "gather",
+    "agent",
+    "retry",
+    "poll",
+    "nested",
+    "catch",
+    "as_completed",
+    "pipe",
+    "timeout",
+    "race",
+    "deadline",
+    "fallback",
+    "composite",
+    "pause",
+    "retry_inside",
+    "step",
+    "record",
 ]
 
 
@@ -21,13 +36,24 @@ def generate(rng, depth=0):
     kind = rng.choice(["tool"] * 4 + (DEEP if depth < 3 else []))
     match kind:
         case "tool":
-            return kind, rng.choice("abc"), rng.randint(0, 2), rng.choice(EFFECTS), rng.random() * 3
+            return (
+                kind,
+                rng.choice("abc"),
+                rng.randint(0, 2),
+                rng.choice(EFFECTS),
+                rng.random() * 3,
+            )
         case "seq" | "gather" | "as_completed":
             return kind, [generate(rng, depth + 1) for _ in range(rng.randint(2, 3))]
         case "agent" | "composite":
             return kind, rng.randint(1, 2), rng.random() < 0.5
         case "retry" | "retry_inside":
-            return kind, rng.choice("rq"), rng.randint(1, 2), rng.choice(["side_effect", "idempotent"])
+            return (
+                kind,
+                rng.choice("rq"),
+                rng.randint(1, 2),
+                rng.choice(["side_effect", "idempotent"]),
+            )
         case "poll":
             return kind, rng.randint(1, 3)
         case "nested":
@@ -37,7 +63,11 @@ def generate(rng, depth=0):
         case "timeout":
             return kind, rng.random() * 2, rng.random() * 4, rng.choice(EFFECTS)
         case "race":
-            return kind, [rng.random() * 4 for _ in range(rng.randint(2, 3))], rng.random() < 0.5
+            return (
+                kind,
+                [rng.random() * 4 for _ in range(rng.randint(2, 3))],
+                rng.random() < 0.5,
+            )
         case "deadline":
             return kind, 1 + rng.random() * 4, [rng.random() * 4 for _ in range(2)]
         case "fallback":
@@ -68,7 +98,9 @@ async def _scoped(p, child, g, i):
 
 
 async def _gather(p, node, g):
-    return list(await asyncio.gather(*(_scoped(p, c, g, i) for i, c in enumerate(node[1]))))
+    return list(
+        await asyncio.gather(*(_scoped(p, c, g, i) for i, c in enumerate(node[1])))
+    )
 
 
 async def _as_completed(p, node, g):
@@ -91,12 +123,16 @@ async def _retry_inside(p, node, g):
         for i in range(3):
             fail = ToolError(f"no {i}") if i < node[2] else None
             try:
-                return await p.tool("try", ghost=f"covered/{g}/{i}", fail=fail, effect="idempotent")
+                return await p.tool(
+                    "try", ghost=f"covered/{g}/{i}", fail=fail, effect="idempotent"
+                )
             except ToolError:
                 pass
         return None
 
-    return str(await p.tool("outer_" + node[1], g, ghost=g, effect="idempotent", body=body))
+    return str(
+        await p.tool("outer_" + node[1], g, ghost=g, effect="idempotent", body=body)
+    )
 
 
 async def _catch(p, node, g):
@@ -121,7 +157,9 @@ async def _nested(p, node, g):
             p.tool(name, i, ghost=f"covered/{g}.{i}", effect="idempotent", dur=0.5)
             for i, name in enumerate("de")
         ]
-        return str(await asyncio.gather(*calls) if node[1] else [await c for c in calls])
+        return str(
+            await asyncio.gather(*calls) if node[1] else [await c for c in calls]
+        )
 
     return await p.tool("outer", g, ghost=g, effect="idempotent", body=body)
 
@@ -137,7 +175,9 @@ async def _timeout(p, node, g):
 async def _race(p, node, g):
     async def one(i, dur):
         with scope(f"{g}{i}"):
-            return await p.tool("racer", i, ghost=f"{g}.{i}", effect="read_only", dur=dur)
+            return await p.tool(
+                "racer", i, ghost=f"{g}.{i}", effect="read_only", dur=dur
+            )
 
     tasks = [asyncio.ensure_future(one(i, d)) for i, d in enumerate(node[1])]
     done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -157,7 +197,9 @@ async def _deadline(p, node, g):
     try:
         async with asyncio.timeout(node[1]):
             for i, dur in enumerate(node[2]):
-                seen.append(await p.tool("t", i, ghost=f"{g}.{i}", dur=dur, noise=False))
+                seen.append(
+                    await p.tool("t", i, ghost=f"{g}.{i}", dur=dur, noise=False)
+                )
     except TimeoutError:
         seen.append("late")
     return await p.tool("after", len(seen), ghost=f"{g}/after")
@@ -178,7 +220,9 @@ async def _pause(p, node, g):
     answers = 0
 
     async def body():
-        first = await p.tool("inside", g, ghost=f"covered/{g}/inside", effect="idempotent")
+        first = await p.tool(
+            "inside", g, ghost=f"covered/{g}/inside", effect="idempotent"
+        )
         if answers < node[1]:
             raise Paused("ask")
         return first
@@ -186,7 +230,9 @@ async def _pause(p, node, g):
     @step_boundary(name=f"node {g}")
     async def step():
         paid = await p.tool("pay", g, ghost=f"{g}/pay")
-        return paid, await p.tool("approve", g, ghost=f"{g}/ap", effect="idempotent", body=body)
+        return paid, await p.tool(
+            "approve", g, ghost=f"{g}/ap", effect="idempotent", body=body
+        )
 
     while True:
         try:
@@ -217,7 +263,12 @@ async def _agent(p, node, g, name="ask"):
         reply = await p.ask(messages, asked, ghost=f"{g}/ask{turn}", name=name)
         messages.append(reply)
         calls = [
-            p.tool(n, x, ghost=f"{g}/{i}{turn}", effect="side_effect" if i == "c0" else "read_only")
+            p.tool(
+                n,
+                x,
+                ghost=f"{g}/{i}{turn}",
+                effect="side_effect" if i == "c0" else "read_only",
+            )
             for i, n, x in asked
         ]
         values = await asyncio.gather(*calls) if node[2] else [await c for c in calls]
@@ -233,11 +284,25 @@ async def _composite(p, node, g):
 
 
 _KINDS = {
-    "tool": _tool, "seq": _seq, "gather": _gather, "as_completed": _as_completed,
-    "retry": _retry, "retry_inside": _retry_inside, "catch": _catch, "poll": _poll,
-    "nested": _nested, "timeout": _timeout, "race": _race, "deadline": _deadline,
-    "fallback": _fallback, "pause": _pause, "step": _step, "record": _record,
-    "pipe": _pipe, "agent": _agent, "composite": _composite,
+    "tool": _tool,
+    "seq": _seq,
+    "gather": _gather,
+    "as_completed": _as_completed,
+    "retry": _retry,
+    "retry_inside": _retry_inside,
+    "catch": _catch,
+    "poll": _poll,
+    "nested": _nested,
+    "timeout": _timeout,
+    "race": _race,
+    "deadline": _deadline,
+    "fallback": _fallback,
+    "pause": _pause,
+    "step": _step,
+    "record": _record,
+    "pipe": _pipe,
+    "agent": _agent,
+    "composite": _composite,
 }
 
 __all__ = ["ToolOutcomeUnknownError", "evaluate", "generate"]

@@ -175,8 +175,19 @@ class Process:
     # the agent's functions ---------------------------------------------------
 
     async def tool(
-        self, name, x=None, *, ghost=None, effect="side_effect", fail=None, dur=1.0,
-        val=None, noise=True, body=None, verify=None, unknown="raise",
+        self,
+        name,
+        x=None,
+        *,
+        ghost=None,
+        effect="side_effect",
+        fail=None,
+        dur=1.0,
+        val=None,
+        noise=True,
+        body=None,
+        verify=None,
+        unknown="raise",
     ):
         """Call a recorded tool; its value names the logical call it came from."""
         ghost = ghost or f"{name}({x!r})"
@@ -268,7 +279,9 @@ def _quiet(seen):
     seen.extend(caught)
 
 
-def run_once(program, store, world, seed, *, crash_at=None, resume="replay", run=1, **kw):
+def run_once(
+    program, store, world, seed, *, crash_at=None, resume="replay", run=1, **kw
+):
     """Run the program once; return (status, value, process)."""
     rng = random.Random(seed)
     loop = VirtualLoop()
