@@ -74,13 +74,12 @@ def test_an_agent_runs_and_replays_from_the_wheel_outside_the_checkout(wheel, tm
     home = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(home)
-    command = [sys.executable, "-W", "error", "-c", AGENT, str(tmp_path / "root")]
+    program = ["-c", AGENT, str(tmp_path / "root")]
     environment = clean_environment(PYTHONPATH=str(home))
 
     def run(*options):
-        command[1:1] = options
         done = subprocess.run(
-            command,
+            [sys.executable, "-W", "error", *options, *program],
             capture_output=True,
             text=True,
             check=False,
@@ -90,7 +89,7 @@ def test_an_agent_runs_and_replays_from_the_wheel_outside_the_checkout(wheel, tm
         assert done.returncode == 0, done.stderr
         return done.stdout.split(" ", 2)
 
-    first, again = run(), run("-W", "ignore::UserWarning")
+    first, again = run(), run("-W", "ignore:session:UserWarning")
 
     assert first[:2] == ["ROOM", "['room']"]
     assert again[:2] == ["ROOM", "[]"]
