@@ -156,7 +156,8 @@ def prepare(
     effect = spec.effect if isinstance(spec.effect, str) else spec.effect(bound)
     if effect not in EFFECTS:
         raise DecorationError(
-            f"effect= of {name} gave {effect!r}", advice=f"Use one of {sorted(EFFECTS)}."
+            f"effect= of {name} gave {effect!r}",
+            advice=f"Use one of {sorted(EFFECTS)}.",
         )
     encoded = encode_arguments(
         bound, ignore=spec.ignore, redact=spec.redact, salt=core.salt

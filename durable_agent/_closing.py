@@ -235,7 +235,9 @@ def _closer(slot: Slot) -> Draft:
     return Draft(type_, raw, slot.call, slot.key, meta)
 
 
-def call_of(log: LogReader, session: str, slot: Slot, event: Event | None = None) -> Call:
+def call_of(
+    log: LogReader, session: str, slot: Slot, event: Event | None = None
+) -> Call:
     """Return a call as it was recorded; redacted arguments are left out."""
     data = (log.get(slot.intent) if event is None else event).data
     arguments = {

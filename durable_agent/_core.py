@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 from attrs import define, field
 
-from durable_agent._version import __version__
 from durable_agent import events as ev
 from durable_agent._current import PROCESS
 from durable_agent._identity import idempotency_key, new_uid
 from durable_agent._turns import Turns
+from durable_agent._version import __version__
 from durable_agent.errors import (
     DurableError,
     DurableWarning,
@@ -148,7 +148,9 @@ class Core:
         """Whether the log handle failed and takes nothing more."""
         return isinstance(self.latch, OSError)
 
-    def warn(self, category: type[DurableWarning], text: str, *, once: str = "") -> None:
+    def warn(
+        self, category: type[DurableWarning], text: str, *, once: str = ""
+    ) -> None:
         """Warn about this session; with ``once``, one time for that word."""
         if once:
             if once in self.warned:
@@ -200,7 +202,13 @@ class Core:
             if self.observers:
                 self.unseen.append(
                     Event(
-                        seq, now, draft.type, draft.raw, draft.call, draft.key, draft.meta
+                        seq,
+                        now,
+                        draft.type,
+                        draft.raw,
+                        draft.call,
+                        draft.key,
+                        draft.meta,
                     )
                 )
         return last

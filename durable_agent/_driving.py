@@ -126,7 +126,9 @@ def _perform(core: Core, request: Request) -> Any:
             return _wait(core, Wait(ready, seconds))
         case Park(seconds):
             if not _in_loop():
-                _wait(core, Wait(lambda: core.cancelled is not None, seconds), park=True)
+                _wait(
+                    core, Wait(lambda: core.cancelled is not None, seconds), park=True
+                )
         case HandOut():
             pass
     return None
@@ -280,5 +282,5 @@ def show(core: Core) -> None:
         for observer in list(core.observers):
             try:
                 observer(event)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the border to user code
                 _LOG.exception("an observer of session %r failed", core.id)

@@ -80,13 +80,17 @@ def pack_value(flow: Flow, value: Any, returned_as: str = "") -> Packed:
     return Packed(raw, meta, value=value)
 
 
-def pack_error(flow: Flow, error: BaseException, returned_as: str = "") -> Packed | None:
+def pack_error(
+    flow: Flow, error: BaseException, returned_as: str = ""
+) -> Packed | None:
     """Encode what a body raised; None: our own errors are never outcomes."""
     if isinstance(error, DurableError) and not isinstance(error, RecordedToolError):
         return None
     extra = _duration(flow)
     if is_control_flow(error):
-        return Packed(b'{"suspended":true' + extra, {"status": "suspended"}, error=error)
+        return Packed(
+            b'{"suspended":true' + extra, {"status": "suspended"}, error=error
+        )
     if isinstance(error, asyncio.CancelledError):
         meta = {
             "status": "code",

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from durable_agent._core import Core
     from durable_agent._current import Frame
     from durable_agent._identity import Identity
-    from durable_agent._spec import Spec
     from durable_agent._requests import Request
+    from durable_agent._spec import Spec
     from durable_agent.recovery import Slot
 
 
@@ -211,18 +211,17 @@ class Flow:
                 attempt = 1
                 self._warn_of_equals(key)
         meta["attempt"] = attempt
-        for name, value in (
-            ("parent", self.parent),
-            ("resp", self.resp),
-            ("tcid", self.tcid),
-            ("effect", self.effect if self.spec.kind == "tool" else None),
-            ("keyed", identity.keyed or None),
-            ("detached", self.detached or None),
-            ("nested", self.nested or None),
-            ("side", self.spec.kind == "llm" and not self.spec.transcript or None),
-        ):
-            if value is not None:
-                meta[name] = value
+        facts = {
+            "parent": self.parent,
+            "resp": self.resp,
+            "tcid": self.tcid,
+            "effect": self.effect if self.spec.kind == "tool" else None,
+            "keyed": identity.keyed or None,
+            "detached": self.detached or None,
+            "nested": self.nested or None,
+            "side": (self.spec.kind == "llm" and not self.spec.transcript) or None,
+        }
+        meta |= {name: fact for name, fact in facts.items() if fact is not None}
         raw = (
             b'{"function":'
             + orjson.dumps(self.short)

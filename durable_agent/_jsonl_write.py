@@ -110,13 +110,16 @@ class Writer:
         size = self._disk.fstat(self._fd).st_size
         segment = index.segments[-1]
         if index.next_seq == first + len(batch) and size == segment.end:
+            self._begun = False
             return True
         if index.next_seq != first or segment.first + len(segment.offsets) != first:
             return None
         if size == segment.end:
+            self._begun = False
             return False
         if size == segment.end + sum(map(len, batch)):
             self._account(batch)
+            self._begun = False
             return True
         return None
 

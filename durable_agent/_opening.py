@@ -71,9 +71,7 @@ def find_root(root: str | os.PathLike[str] | None) -> Path:
     return here / HOME_NAME
 
 
-def store_of(
-    root: str | os.PathLike[str] | None, store: Store | None
-) -> Store:
+def store_of(root: str | os.PathLike[str] | None, store: Store | None) -> Store:
     """Return the store that these options name."""
     if store is not None:
         return store
@@ -92,9 +90,7 @@ async def aopen_core(request: Request) -> Core:
     until = time.monotonic() + request.lock_timeout
     while True:
         try:
-            return await offload(
-                _open, request, store, 0.0, unclaimed=_close_unclaimed
-            )
+            return await offload(_open, request, store, 0.0, unclaimed=_close_unclaimed)
         except SessionBusyError:
             if time.monotonic() >= until:
                 raise
@@ -111,16 +107,21 @@ def _open(request: Request, store: Store, lock_timeout: float) -> Core:
         store.inspect(request.id).close()
     log = store.open(request.id, lock_timeout=lock_timeout)
     try:
-        if request.must_exist is False and log.report.existed:
-            raise SessionExistsError(
-                f"it exists already, at {log.report.location}",
-                session=request.id,
-                advice="Open it with must_exist=None, or choose another id.",
-            )
+        if request.must_exist is False:
+            _refuse_existing(log)
         return _core(request, store, log)
     except BaseException:
         log.close()
         raise
+
+
+def _refuse_existing(log: SessionLog) -> None:
+    if log.report.existed:
+        raise SessionExistsError(
+            f"it exists already, at {log.report.location}",
+            session=log.report.session,
+            advice="Open it with must_exist=None, or choose another id.",
+        )
 
 
 def _core(request: Request, store: Store, log: SessionLog) -> Core:

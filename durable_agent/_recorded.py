@@ -33,7 +33,8 @@ from durable_agent.errors import (
 )
 from durable_agent.outcomes import Completed, NotApplied
 from durable_agent.recovery import RECOVERY_CAUSE
-from durable_agent.replay import END, settle as decide
+from durable_agent.replay import END
+from durable_agent.replay import settle as decide
 
 if TYPE_CHECKING:
     from collections.abc import Generator

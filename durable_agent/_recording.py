@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 import orjson
 from attrs import define
 
-from durable_agent import _current
+from durable_agent import _current, values
 from durable_agent import events as ev
-from durable_agent import values
 from durable_agent._identity import call_id, encode_arguments, identify
 from durable_agent._requests import Eager, Fetch
 from durable_agent.errors import OutcomeExistsError

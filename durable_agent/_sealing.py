@@ -77,7 +77,9 @@ def _list_unused(core: Core) -> None:
 
 def _was_handed_out(slot: Slot) -> bool:
     outcome = slot.outcome
-    return outcome is not None and outcome.handed and outcome.status in {"value", "error"}
+    return (
+        outcome is not None and outcome.handed and outcome.status in {"value", "error"}
+    )
 
 
 def seal(core: Core) -> None:

@@ -241,8 +241,7 @@ def replayed(flow: Flow, value: Any, returned_as: str, *, awaited: bool = False)
     if returned_as in {"stream", "astream"} and isinstance(value, dict):
         if returned_as == "stream":
             return SyncStream(replay(flow, value, None), None)
-        stream = AsyncStream(areplay(flow, value, None), None)
-        return stream if awaited else stream
+        return AsyncStream(areplay(flow, value, None), None)
     if returned_as == "awaitable" and not awaited:
         return _ready(flow, value)
     _calls.delivered(flow, value)

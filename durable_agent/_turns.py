@@ -21,14 +21,14 @@ from attrs import define, field
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Passes of the loop after a wave. A task's end reaches whoever waits for it in two or
-#: three, and each layer of gather, wait_for or task group adds as many.
+#: Passes of the loop after a wave. A task's end reaches whoever waits for it in two
+#: or three, and each layer of gather, wait_for or task group adds as many.
 _DRAIN: Final = 16
 
 
 @define(eq=False)
 class Waiter:
-    """Someone who waits until ``ready`` holds; ``wake`` is called once, with it held."""
+    """Someone who waits until ``ready`` holds; ``wake`` is then called once."""
 
     ready: Callable[[], bool]
     wake: Callable[[], None]
@@ -37,7 +37,7 @@ class Waiter:
 
 @define(eq=False)
 class Waves:
-    """The hand-outs of one session in one event loop. Used in the loop's thread only."""
+    """The hand-outs of one session in one loop; used in its thread only."""
 
     loop: asyncio.AbstractEventLoop
     #: Told the seqs of the live outcomes of a wave.

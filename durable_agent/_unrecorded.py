@@ -104,9 +104,7 @@ def _off_path(
     return Raise(error)
 
 
-def diverged(
-    flow: Flow, slot: Slot
-) -> Generator[Request, Any, ReplayDivergedError]:
+def diverged(flow: Flow, slot: Slot) -> Generator[Request, Any, ReplayDivergedError]:
     """Build the error that shows the first difference to an unused record."""
     event = yield Fetch(slot.intent)
     recorded = event.data["args"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from orjson import Fragment
+
 from durable_agent._value_names import (
     codec_of,
     is_class,
@@ -18,7 +20,7 @@ from durable_agent._value_names import (
     refuse_to_store,
     unknown_kind,
 )
-from durable_agent._value_plain import INT_MAX, INT_MIN
+from durable_agent._value_plain import INT_MAX, INT_MIN, dump_plain
 from durable_agent.errors import ValueNotStorableError
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 NODE_DEPTH: Final = 24
 #: Containers within one another; deeper values are refused.
 MAX_DEPTH: Final = 20_000
+#: How deep large parts are looked for that are plain, and written at once.
+_TRY_PLAIN: Final = 2
 #: Errors as attributes of errors, and the like.
 _MAX_SUB: Final = 3
 
@@ -82,7 +86,10 @@ class Encoder:
         return _Above(dict(self._open), self._above)
 
     def run(self, value: Any) -> Json:
-        """Return the JSON of a value, flattened if it is deep."""
+        """Return the JSON of a value, flattened if it is deep.
+
+        It is for writing; parts of it may be written already.
+        """
         self._jobs.append(_Job(value, self._above, self._start, ""))
         nodes: list[Json] = []
         while len(nodes) < len(self._jobs):
@@ -120,14 +127,18 @@ class Encoder:
 
     def _put(self, value: Any, step: str) -> Json:
         cls = type(value)
-        if codec_of(cls) is not None:
-            return self._nested(value, _put_registered, step)
         if value is None or cls is bool:
             return value
         if cls is str:
             return value if _is_text(value) else LEAVES[str](value)
         if cls is int and INT_MIN <= value <= INT_MAX:
             return value
+        if (cls is dict or cls is list) and 0 < self.depth <= _TRY_PLAIN:
+            raw = dump_plain(value)
+            if raw is not None:
+                return Fragment(raw)
+        if codec_of(cls) is not None:
+            return self._nested(value, _put_registered, step)
         leaf = LEAVES.get(cls)
         if leaf is not None:
             return leaf(value)
@@ -140,25 +151,26 @@ class Encoder:
             if self.depth >= MAX_DEPTH:
                 why = f"it is nested more than {MAX_DEPTH} levels deep"
                 refuse_to_store(name_of(type(value)), why)
+            self._refuse_cycle(value)
             self._jobs.append(_Job(value, self.seal(), self.depth, "…" + step))
             return {"$ref": len(self._jobs) - 1}
         key = id(value)
-        if self._is_open(key):
+        # A cycle longer than a node is found where the next node begins.
+        if key in self._open:
             refuse_to_store(name_of(type(value)), "it contains itself")
+        if self.sub:
+            self._refuse_cycle(value)
         self._open[key] = value
         tree = encode(value, self)
         del self._open[key]
         return tree
 
-    def _is_open(self, key: int) -> bool:
-        if key in self._open:
-            return True
-        above = self._above
+    def _refuse_cycle(self, value: Any) -> None:
+        above: _Above | None = _Above(self._open, self._above)
         while above is not None:
-            if key in above.open:
-                return True
+            if id(value) in above.open:
+                refuse_to_store(name_of(type(value)), "it contains itself")
             above = above.above
-        return False
 
 
 def _is_text(text: str) -> bool:

@@ -137,10 +137,12 @@ def _strict(error: BaseException, encoder: Encoder) -> dict[str, Json]:
     entry: dict[str, Json] = {
         "type": spec_of(cls),
         "text": Encoder(encoder).run(text_of(error)),
-        "args": Encoder(encoder).run(list(_BASE["args"].__get__(error))),
     }
     if isinstance(error, BaseExceptionGroup):
         entry["message"] = Encoder(encoder).run(error.message)
+    else:
+        args = _BASE["args"].__get__(error)
+        entry["args"] = [Encoder(encoder).run(each) for each in args]
     for part, values in (("fields", _field_values(error)), ("state", state_of(error))):
         if values:
             docs = {k: Encoder(encoder).run(v) for k, v in values.items()}
@@ -156,9 +158,10 @@ def _lenient(error: BaseException) -> dict[str, Json]:
             entry["validation"] = put_validation(error, lambda v: _doc(v, None))
             return entry
         entry["type"] = spec_of(cls)
-        entry["args"] = [_doc(a, a) for a in _BASE["args"].__get__(error)]
         if isinstance(error, BaseExceptionGroup):
             entry["message"] = _doc(error.message, "")
+        else:
+            entry["args"] = [_doc(a, a) for a in _BASE["args"].__get__(error)]
         parts = {"fields": _field_values(error), "state": state_of(error)}
         for part, values in parts.items():
             docs = [(str(k), _doc(v, _LEFT_OUT)) for k, v in values.items()]
@@ -246,7 +249,6 @@ class _Rebuilding:
             return get_validation(entry["validation"], Decoder().get)
         cls = class_of(entry["type"])
         demand_kind(cls, "error", "registered")
-        args = tuple(Decoder().get(doc) for doc in entry["args"])
         error: BaseException
         if BaseExceptionGroup in mro_of(cls):
             self._making.add(index)
@@ -256,7 +258,8 @@ class _Rebuilding:
         else:
             base: Any = solid_base(cls)
             error = base.__new__(cls)
-            _BASE["args"].__set__(error, args)
+            args = (Decoder().get(doc) for doc in entry["args"])
+            _BASE["args"].__set__(error, tuple(args))
         fields = _fields_of(cls)
         for name, value in self._values(entry, "fields"):
             if name in fields:

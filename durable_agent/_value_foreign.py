@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from durable_agent._value_code import DECODERS, Decoder
 from durable_agent._value_names import loaded, refuse
+from durable_agent._value_plain import dump, load
 from durable_agent._value_state import dict_of
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def put_validation(error: Any, put: Callable[[Any], Json]) -> Json:
         for line in error.errors(include_url=False)
     ]
     tree = [put(title), [[(k, put(v)) for k, v in line.items()] for line in lines]]
-    if str(get_validation(tree, Decoder().get)) != str(error):
+    if str(get_validation(load(dump(tree)), Decoder().get)) != str(error):
         raise ValueError(title)
     return tree
 

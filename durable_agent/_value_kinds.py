@@ -20,7 +20,7 @@ from durable_agent._value_names import (
     refuse_to_store,
     spec_of,
 )
-from durable_agent._value_plain import dump
+from durable_agent._value_plain import dump, load
 from durable_agent._value_state import decode_object, encode_object
 from durable_agent.errors import ValueNotStorableError
 
@@ -59,7 +59,7 @@ def _get_enum(body: Json, _: Decoder) -> enum.Enum:
     if member is None:
         refuse(name_of(cls), f"it has no member {body[1]!r} now")
     if body[2:]:
-        now = Encoder().run(member._value_)
+        now = load(dump(Encoder().run(member._value_)))
         if dump(canonical_tree(now)) != dump(canonical_tree(body[2])):
             refuse(name_of(cls), f"its member {body[1]!r} has another value now")
     return member

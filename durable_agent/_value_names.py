@@ -162,7 +162,7 @@ def _is_compiled(cls: type) -> bool:
     return "n_sequence_fields" in vars(cls)
 
 
-def kind_of(cls: type) -> Kind | None:  # noqa: PLR0911 - one per kind
+def kind_of(cls: type) -> Kind | None:
     """Return how instances are rebuilt, or None: they are refused."""
     if cls in _registered:
         return "registered"

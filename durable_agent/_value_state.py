@@ -97,7 +97,7 @@ def blank(cls: type) -> Any:
     return object.__new__(cls)
 
 
-def base_value(obj: Any) -> Any:  # noqa: PLR0911 - one per base
+def base_value(obj: Any) -> Any:
     """Return the content of a subclass instance as its builtin base; a copy.
 
     Methods that the subclass overrides are not called.

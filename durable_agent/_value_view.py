@@ -36,9 +36,7 @@ def _view(value: Any, above: tuple[int, ...]) -> Json:
         return f"<{name_of(type(value))}>"
 
 
-def _convert(  # noqa: PLR0911 - one per kind
-    value: Any, above: tuple[int, ...]
-) -> Json:
+def _convert(value: Any, above: tuple[int, ...]) -> Json:
     if isinstance(value, enum.Enum):
         return _view(value._value_, above)
     if value is None or isinstance(value, bool | str | int | float):

@@ -3,35 +3,35 @@
 ::
 
     DurableError
-    ├── DecorationError            TypeError      this thing cannot be decorated so
-    ├── SessionIdError             ValueError     this id cannot name a session
-    ├── SessionUseError            RuntimeError   the session cannot be used from here
-    │   ├── NoSessionError                        none is open, and one is required
-    │   ├── AmbiguousSessionError                 several are open; which one is meant?
-    │   ├── SessionClosedError                    it was closed
-    │   └── SessionForkedError                    it belongs to the parent process
-    ├── SessionNotFoundError       LookupError    must_exist=True, and it does not
-    ├── SessionExistsError         FileExistsError  must_exist=False, and it does
-    ├── SessionBusyError           TimeoutError   another owner has it open
-    ├── StoreError                 OSError        the store failed
-    │   ├── LogPoisonedError                      this handle failed before; it stays so
-    │   ├── LogCorruptError                       promised data is damaged
-    │   ├── LogConflictError                      two different records for one seq
-    │   ├── LogUnsupportedError                   written by a newer version
-    │   └── LeaseLostError                        the log is no longer ours
-    ├── CheckpointError            OSError        no durable intent: the body did not run
-    ├── OutcomeNotRecordedError    OSError        the body ran; its outcome is not recorded
-    ├── OutcomeExistsError         RuntimeError   this attempt has an outcome already
-    ├── ArgumentNotStorableError   TypeError      an argument cannot be recorded
-    ├── ValueNotStorableError      TypeError      a value cannot be recorded
-    ├── ValueNotRebuildableError   ValueError     a recorded value cannot be rebuilt here
-    ├── ResultNotStorableError     RuntimeError   it completed; its value was never stored
-    ├── ReplayDivergedError        RuntimeError   the code left the recorded path
-    ├── ToolOutcomeUnknownError    RuntimeError   it may or may not have happened
-    ├── ToolNotStartedError        RuntimeError   the model was told it never started
-    ├── ToolAbortedError           RuntimeError   cancelled before its body ran
-    ├── RecordedToolError          Exception      a recorded error of an unknown type
-    └── TranscriptError            LookupError    no single conversation can be shown
+    ├── DecorationError          TypeError      this cannot be decorated so
+    ├── SessionIdError           ValueError     this id cannot name a session
+    ├── SessionUseError          RuntimeError   the session cannot be used from here
+    │   ├── NoSessionError                      none is open, and one is required
+    │   ├── AmbiguousSessionError               several are open; which one is meant?
+    │   ├── SessionClosedError                  it was closed
+    │   └── SessionForkedError                  it belongs to the parent process
+    ├── SessionNotFoundError     LookupError    must_exist=True, and it does not
+    ├── SessionExistsError       FileExistsError  must_exist=False, and it does
+    ├── SessionBusyError         TimeoutError   another owner has it open
+    ├── StoreError               OSError        the store failed
+    │   ├── LogPoisonedError                    this handle failed before and stays so
+    │   ├── LogCorruptError                     promised data is damaged
+    │   │   └── LogConflictError                two different records for one seq
+    │   ├── LogUnsupportedError                 written by a newer version
+    │   └── LeaseLostError                      the log is no longer ours
+    ├── CheckpointError          OSError        no durable intent: the body did not run
+    ├── OutcomeNotRecordedError  OSError        the body ran; its outcome is not kept
+    ├── OutcomeExistsError       RuntimeError   this attempt has an outcome already
+    ├── ArgumentNotStorableError TypeError      an argument cannot be recorded
+    ├── ValueNotStorableError    TypeError      a value cannot be recorded
+    ├── ValueNotRebuildableError ValueError     a recorded value cannot be rebuilt here
+    ├── ResultNotStorableError   RuntimeError   it completed; its value was not stored
+    ├── ReplayDivergedError      RuntimeError   the code left the recorded path
+    ├── ToolOutcomeUnknownError  RuntimeError   it may or may not have happened
+    ├── ToolNotStartedError      RuntimeError   the model was told it never started
+    ├── ToolAbortedError         RuntimeError   cancelled before its body ran
+    ├── RecordedToolError        Exception      a recorded error of an unknown type
+    └── TranscriptError          LookupError    no single conversation can be shown
 
 Every class also derives from the builtin that a caller would expect, keeps its
 facts in fields, composes its message from them, and pickles. Advice for the
@@ -40,60 +40,26 @@ person is in ``__notes__`` where ``str(error)`` is meant for a model.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
+
+from durable_agent._error_base import (
+    CallError,
+    DurableError,
+    LocatedError,
+    PathError,
+    WordedError,
+)
 
 
-class DurableError(Exception):
-    """The root: catch it to catch everything this package raises on purpose."""
-
-    #: The names of the fields, in the order of the constructor's arguments.
-    _fields: ClassVar[tuple[str, ...]] = ()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by fields: constructors are keyword-only."""
-        state = dict(self.__dict__)
-        return _rebuild, (type(self), {n: getattr(self, n) for n in self._fields}, state)
-
-
-def _rebuild(
-    cls: type[DurableError], fields: dict[str, Any], state: dict[str, Any]
-) -> DurableError:
-    error = cls(**fields)
-    error.__dict__.update(state)
-    return error
-
-
-class _Worded(DurableError):
-    """An error whose message is composed from a sentence and the facts."""
-
-    _fields: ClassVar[tuple[str, ...]] = ("message", "session", "advice")
-
-    def __init__(
-        self, message: str = "", *, session: str | None = None, advice: str = ""
-    ) -> None:
-        #: What happened, one sentence.
-        self.message = message
-        #: The id of the session concerned, where there is one.
-        self.session = session
-        #: What the person can do next.
-        self.advice = advice
-        super().__init__(message)
-
-    def __str__(self) -> str:
-        where = f"session {self.session!r}: " if self.session is not None else ""
-        advice = f" {self.advice}" if self.advice else ""
-        return f"{where}{self.message}{advice}"
-
-
-class DecorationError(_Worded, TypeError):
+class DecorationError(WordedError, TypeError):
     """The thing cannot be decorated, or not with these options; nothing was."""
 
 
-class SessionIdError(_Worded, ValueError):
+class SessionIdError(WordedError, ValueError):
     """The id cannot name a session; nothing was opened or created."""
 
 
-class SessionUseError(_Worded, RuntimeError):
+class SessionUseError(WordedError, RuntimeError):
     """The session cannot be used from here; nothing ran."""
 
 
@@ -113,15 +79,15 @@ class SessionForkedError(SessionUseError):
     """A forked child used a session that belongs to its parent process."""
 
 
-class SessionNotFoundError(_Worded, LookupError):
+class SessionNotFoundError(WordedError, LookupError):
     """``must_exist=True`` and there is no such session; nothing was created."""
 
 
-class SessionExistsError(_Worded, FileExistsError):
+class SessionExistsError(WordedError, FileExistsError):
     """``must_exist=False`` and the session exists; nothing was changed."""
 
 
-class SessionBusyError(_Worded, TimeoutError):
+class SessionBusyError(WordedError, TimeoutError):
     """Another owner has the session open; nothing was read or written."""
 
     _fields: ClassVar[tuple[str, ...]] = ("message", "session", "advice", "pid", "host")
@@ -141,44 +107,7 @@ class SessionBusyError(_Worded, TimeoutError):
         self.host = host
 
 
-class _Located(_Worded):
-    """An error at a place in a file."""
-
-    _fields: ClassVar[tuple[str, ...]] = ("message", "session", "advice", "file", "offset", "seq")
-
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        session: str | None = None,
-        advice: str = "",
-        file: str | None = None,
-        offset: int | None = None,
-        seq: int | None = None,
-    ) -> None:
-        super().__init__(message, session=session, advice=advice)
-        #: The file, the byte offset in it, and the event concerned.
-        self.file = file
-        self.offset = offset
-        self.seq = seq
-
-    def __str__(self) -> str:
-        parts = [
-            f"{name} {value}"
-            for name, value in (
-                ("file", self.file),
-                ("offset", self.offset),
-                ("seq", self.seq),
-            )
-            if value is not None
-        ]
-        place = f" ({', '.join(parts)})" if parts else ""
-        where = f"session {self.session!r}: " if self.session is not None else ""
-        advice = f" {self.advice}" if self.advice else ""
-        return f"{where}{self.message}{place}{advice}"
-
-
-class StoreError(_Located, OSError):
+class StoreError(LocatedError, OSError):
     """The store could not read, write or sync; see ``__cause__`` for the errno."""
 
 
@@ -202,18 +131,18 @@ class LeaseLostError(StoreError):
     """The file is no longer the one this owner locked; nothing was written."""
 
 
-class CheckpointError(_Located, OSError):
+class CheckpointError(LocatedError, OSError):
     """The intent could not be made durable, so the body did not run."""
 
 
-class OutcomeNotRecordedError(_Located, OSError):
+class OutcomeNotRecordedError(LocatedError, OSError):
     """The body did run, and its outcome could not be recorded.
 
     ``value`` is what the body returned; ``error`` what it raised instead.
     A later run finds the call in doubt.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = (*_Located._fields, "value", "error")  # noqa: SLF001 - own base
+    _fields: ClassVar[tuple[str, ...]] = (*LocatedError._fields, "value", "error")
 
     def __init__(
         self,
@@ -234,90 +163,52 @@ class OutcomeNotRecordedError(_Located, OSError):
         self.error = error
 
 
-class OutcomeExistsError(_Worded, RuntimeError):
+class OutcomeExistsError(WordedError, RuntimeError):
     """This attempt has an outcome already; the second one was refused."""
 
 
-class _AtPath(_Worded):
-    """An error about one place inside a value."""
-
-    _fields: ClassVar[tuple[str, ...]] = ("message", "session", "advice", "path", "type_name")
-
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        session: str | None = None,
-        advice: str = "",
-        path: str = "",
-        type_name: str = "",
-    ) -> None:
-        super().__init__(message, session=session, advice=advice)
-        #: Where in the value, as ``.attribute``, ``[index]`` and ``[key]``.
-        self.path = path
-        #: The qualified name of the type concerned.
-        self.type_name = type_name
-
-
-class ArgumentNotStorableError(_AtPath, TypeError):
+class ArgumentNotStorableError(PathError, TypeError):
     """An argument cannot be recorded; the body did not run."""
 
 
-class ValueNotStorableError(_AtPath, TypeError):
+class ValueNotStorableError(PathError, TypeError):
     """A value cannot be recorded so that it comes back equal and of its type."""
 
 
-class ValueNotRebuildableError(_AtPath, ValueError):
+class ValueNotRebuildableError(PathError, ValueError):
     """A recorded value names what is not loaded or not allowed; nothing ran."""
 
 
-class _OfCall(DurableError):
-    """An error about one recorded call; ``str()`` is the model-visible text."""
-
-    _fields: ClassVar[tuple[str, ...]] = ("text", "call", "session")
-
-    def __init__(
-        self, text: str = "", *, call: Any = None, session: str | None = None
-    ) -> None:
-        super().__init__(text)
-        #: What the model is told.
-        self.text = text
-        #: The recorded call, a ``Call``.
-        self.call = call
-        self.session = session
-
-    def __str__(self) -> str:
-        return self.text
-
-    def advise(self, note: str) -> Self:
-        """Add advice for the person, which the model does not see."""
-        self.add_note(note)
-        return self
-
-
-class ToolOutcomeUnknownError(_OfCall, RuntimeError):
+class ToolOutcomeUnknownError(CallError, RuntimeError):
     """The call began and no outcome is recorded: it may or may not have happened."""
 
 
-class ToolNotStartedError(_OfCall, RuntimeError):
+class ToolNotStartedError(CallError, RuntimeError):
     """The model was told that this call was never started; it is not run now."""
 
 
-class ToolAbortedError(_OfCall, RuntimeError):
+class ToolAbortedError(CallError, RuntimeError):
     """The call was cancelled before its body ran."""
 
 
-class ResultNotStorableError(_OfCall, RuntimeError):
+class ResultNotStorableError(CallError, RuntimeError):
     """The call completed in an earlier run; its value could not be stored."""
 
 
-class ReplayDivergedError(_Worded, RuntimeError):
+class ReplayDivergedError(WordedError, RuntimeError):
     """The code asks for something else than the log holds; nothing ran.
 
     The session stays failed: every later recorded call raises this again.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("message", "session", "advice", "path", "recorded", "asked")
+    _fields: ClassVar[tuple[str, ...]] = (
+        "message",
+        "session",
+        "advice",
+        "path",
+        "recorded",
+        "asked",
+    )
 
     def __init__(
         self,
@@ -351,7 +242,7 @@ class RecordedToolError(DurableError):
         return f"{self.type_name}: {self.text}" if self.text else self.type_name
 
 
-class TranscriptError(_Worded, LookupError):
+class TranscriptError(WordedError, LookupError):
     """The log holds several conversations, or none that a dialect can show."""
 
 
@@ -381,3 +272,44 @@ class EqualCallsWarning(DurableWarning):
 
 class ContinuedSessionWarning(DurableWarning):
     """Calls replayed before a request that continues the recorded conversation."""
+
+
+__all__ = [
+    "AmbiguousSessionError",
+    "ArgumentNotStorableError",
+    "CheckpointError",
+    "ContinuedSessionWarning",
+    "DecorationError",
+    "DurableError",
+    "DurableWarning",
+    "EqualCallsWarning",
+    "FinishedSessionWarning",
+    "LeaseLostError",
+    "LogConflictError",
+    "LogCorruptError",
+    "LogPoisonedError",
+    "LogUnsupportedError",
+    "NoSessionError",
+    "NoSessionWarning",
+    "OutcomeExistsError",
+    "OutcomeNotRecordedError",
+    "RecordedToolError",
+    "ReplayDivergedError",
+    "ReplayDivergedWarning",
+    "ResultNotStorableError",
+    "ResultNotStorableWarning",
+    "SessionBusyError",
+    "SessionClosedError",
+    "SessionExistsError",
+    "SessionForkedError",
+    "SessionIdError",
+    "SessionNotFoundError",
+    "SessionUseError",
+    "StoreError",
+    "ToolAbortedError",
+    "ToolNotStartedError",
+    "ToolOutcomeUnknownError",
+    "TranscriptError",
+    "ValueNotRebuildableError",
+    "ValueNotStorableError",
+]

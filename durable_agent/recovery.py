@@ -9,117 +9,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from durable_agent import events as ev
+from durable_agent._records import (
+    CANCEL_CAUSE,
+    CLOSER_CAUSE,
+    CODE,
+    ERROR,
+    ERROR_CAUSE,
+    NOT_APPLIED,
+    RECOVERY_CAUSE,
+    RERUN,
+    RETRY,
+    SUSPENDED,
+    VALUE_STATUS,
+    Recorded,
+    Run,
+    Slot,
+    Step,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from durable_agent.events import Head
 
-VALUE_STATUS: Final = "value"
-ERROR: Final = "error"
-CODE: Final = "code"
-SUSPENDED: Final = "suspended"
-NOT_APPLIED: Final = "not_applied"
-
-#: A rerun takes the place of an earlier attempt; a retry is asked for by the code.
-RERUN: Final = "rerun"
-RETRY: Final = "retry"
-
-#: Causes of an outcome that no body produced.
-RECOVERY_CAUSE: Final = "recovery"
-CLOSER_CAUSE: Final = "closer"
-CANCEL_CAUSE: Final = "cancel"
-ERROR_CAUSE: Final = "error"
-
 #: Outcomes remembered by seq: more than can be in flight at once.
 _RECENT: Final = 8192
-
-
-@frozen
-class Recorded:
-    """One recorded outcome, by its head. ``turn`` is its place in the hand-out order:
-    outcomes of one turn were handed out together, in the order of ``place``."""
-
-    seq: int
-    run: int
-    time: int
-    status: str
-    code: str = ""
-    cause: str = ""
-    turn: tuple[int, int] = (0, 0)
-    place: int = 0
-    returned_as: str = ""
-    #: False: its caller was cancelled before it had the outcome.
-    handed: bool = True
-
-    @property
-    def synthetic(self) -> bool:
-        """Whether recovery made it up, because no body's end was recorded."""
-        return self.cause in {RECOVERY_CAUSE, CLOSER_CAUSE}
-
-
-@define(eq=False)
-class Slot:
-    """One occurrence of a call: its latest attempt in place, and how far replay is.
-
-    Attempts that the code asked for one after the other have a slot each and share
-    ``call``; an attempt that recovery made anew takes its predecessor's slot.
-    """
-
-    call: str
-    kind: str
-    name: str
-    key: str
-    parent: str | None
-    #: seq of the first intent (the order of asking) and of the latest.
-    first: int
-    intent: int
-    attempt: int
-    run: int
-    time: int
-    effect: str = "side_effect"
-    resp: str | None = None
-    tcid: str | None = None
-    keyed: bool = False
-    detached: bool = False
-    nested: bool = False
-    side: bool = False
-    outcome: Recorded | None = None
-    chunks: list[int] = field(factory=list)
-    #: Replay: there to be asked for; asked for; waiting for its turn; handed out;
-    #: written off.
-    recorded: bool = True
-    asked: bool = False
-    waiting: bool = False
-    delivered: bool = False
-    off: bool = False
-    #: A later slot is the retry of this one.
-    retried: bool = False
-
-
-@define
-class Run:
-    """One opening for writing."""
-
-    epoch: int
-    last_intent: int = -1
-    ok: bool = False
-    ended: bool = False
-
-
-@define(eq=False)
-class Step:
-    """One entering of a step."""
-
-    name: str
-    parent: str | None
-    n: int
-    start: int
-    end: int | None = None
-    used: bool = False
 
 
 @define(eq=False)
@@ -152,7 +69,7 @@ class History:
     #: The newest outcomes by seq, for the turns that a later event brings.
     _recent: dict[int, Slot] = field(factory=dict)
 
-    def apply(self, head: Head) -> None:
+    def apply(self, head: Head) -> None:  # noqa: PLR0912 - one branch an event type
         """Take one event in. Events come in the order of seq."""
         self.last_seq = head.seq
         self.finished = False
@@ -335,9 +252,8 @@ class History:
         if run is not None:
             run.ok, run.ended = head.meta["ok"], True
         self.finished = head.meta["ok"]
-        self.fatal = {
-            (call, attempt): head.seq for call, attempt in head.meta.get("fatal", ())
-        }
+        calls = (tuple(call) for call in head.meta.get("fatal", ()))
+        self.fatal = dict.fromkeys(calls, head.seq)
 
     def _set_turns(self, head: Head) -> None:
         told = []
@@ -387,3 +303,26 @@ def fold(heads: Iterable[Head]) -> History:
     for head in heads:
         history.apply(head)
     return history
+
+
+__all__ = [
+    "CANCEL_CAUSE",
+    "CLOSER_CAUSE",
+    "CODE",
+    "ERROR",
+    "ERROR_CAUSE",
+    "NOT_APPLIED",
+    "RECOVERY_CAUSE",
+    "RERUN",
+    "RETRY",
+    "SUSPENDED",
+    "VALUE_STATUS",
+    "History",
+    "Recorded",
+    "Run",
+    "Slot",
+    "Step",
+    "fold",
+    "is_open",
+    "may_settle",
+]

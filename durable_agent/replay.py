@@ -1,4 +1,4 @@
-"""Pure decisions: how far a run is along the recorded path, and what a call meets there.
+"""Pure decisions: how far a run is on the recorded path, and what a call meets there.
 
 `Replay` moves along a `History`; it neither waits nor writes. The flow of a call asks
 it: which recorded occurrence is this (`take`), what is to be done with it (`settle`),

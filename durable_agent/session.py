@@ -6,9 +6,7 @@ source of truth, and everything here is a view of it or an addition to it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import functools
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,20 +15,17 @@ from attrs import field, frozen
 
 from durable_agent import _calls, _current
 from durable_agent import events as ev
+from durable_agent._binding import bound_to
 from durable_agent._closing import Transcript, call_of
 from durable_agent._current import FRAME, RESPONSE, SCOPE, STEP, Frame
 from durable_agent._driving import adrive, drive, show
 from durable_agent._forking import fork
-from durable_agent._opening import Request, aopen_core, open_core
+from durable_agent._lifecycle import aclose, close
 from durable_agent._recording import record_value, resolution
-from durable_agent._sealing import begin_close, latched, seal
-from durable_agent._sync_pool import offload
-from durable_agent.errors import SessionClosedError
 from durable_agent.events import Draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from types import TracebackType
 
     from durable_agent._core import Core
     from durable_agent.events import Event
@@ -84,8 +79,11 @@ class Session:
 
     @property
     def stats(self) -> Mapping[str, int]:
-        """Counts of this run: ``ran_llm``, ``ran_tool``, ``replayed_llm``,
-        ``replayed_tool``, ``in_doubt``, ``verified``; absent where zero."""
+        """Counts of this run; absent where zero.
+
+        ``ran_llm``, ``ran_tool``, ``replayed_llm``, ``replayed_tool``, ``in_doubt``,
+        ``verified``.
+        """
         return dict(self._core.stats)
 
     def events(self, from_seq: int = 0) -> Iterator[Event]:
@@ -93,8 +91,10 @@ class Session:
         return self._core.log.read(from_seq)
 
     def messages(self, dialect: str | None = None, *, of: Any = None) -> list[Any]:
-        """Return the conversation: the last request's messages, its response, and
-        one result for every tool call. Nothing is written.
+        """Return the conversation; nothing is written.
+
+        It is the last request's messages, its response, and one result for every tool
+        call of it.
 
         Args:
             dialect: The provider's message format; found out by itself if None.
@@ -233,13 +233,15 @@ class Session:
         return undo
 
     def bind(self, fn: _F) -> _F:
-        """Return ``fn`` to be run in a bare thread, executor or timer: inside, it is
-        in this session and in the call that is around ``bind``."""
+        """Return ``fn`` to be run in a bare thread, executor or timer.
+
+        There it is in this session, and in the call that is around ``bind``.
+        """
         here = FRAME.get()
         frame = Frame(self._core)
         if here is not None and here.core is self._core:
             frame = here
-        bound: _F = _bound(fn, (frame, STEP.get(), SCOPE.get(), RESPONSE.get()))
+        bound: _F = bound_to(fn, (frame, STEP.get(), SCOPE.get(), RESPONSE.get()))
         return bound
 
     def close(self) -> None:
@@ -247,11 +249,11 @@ class Session:
 
         Idempotent. Raises the failure that latched the session, if any.
         """
-        _close(self._core, None)
+        close(self._core, None)
 
     async def aclose(self) -> None:
         """As ``close``, without blocking the loop."""
-        await _aclose(self._core, None)
+        await aclose(self._core, None)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -270,35 +272,6 @@ def _name_of(of: Any) -> str | None:
     return f"{module_name(module)}:{getattr(of, '__qualname__', '')}"
 
 
-def _bound(fn: Any, state: tuple[Any, ...]) -> Any:
-    variables = (FRAME, STEP, SCOPE, RESPONSE)
-
-    @contextlib.contextmanager
-    def there() -> Iterator[None]:
-        tokens = [v.set(x) for v, x in zip(variables, state, strict=True)]  # type: ignore[attr-defined]
-        try:
-            yield
-        finally:
-            for variable, token in zip(variables, tokens, strict=True):
-                variable.reset(token)  # type: ignore[attr-defined]
-
-    if inspect.iscoroutinefunction(fn):
-
-        @functools.wraps(fn)
-        async def arun(*args: Any, **kwargs: Any) -> Any:
-            with there():
-                return await fn(*args, **kwargs)
-
-        return arun
-
-    @functools.wraps(fn)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with there():
-            return fn(*args, **kwargs)
-
-    return run
-
-
 def make(core: Core) -> Session:
     """Return the session of an opened core, noted in the process."""
     history = core.history
@@ -312,99 +285,3 @@ def make(core: Core) -> Session:
     )
     _current.opened(core)
     return Session(core, recovery)
-
-
-def _close(core: Core, error: BaseException | None) -> None:
-    _refuse_foreign(core)
-    if begin_close(core, error):
-        seal(core)
-    show(core)
-    failed = latched(core, error)
-    if failed is not None:
-        raise failed
-
-
-async def _aclose(core: Core, error: BaseException | None) -> None:
-    _refuse_foreign(core)
-    if begin_close(core, error):
-        sealing = asyncio.ensure_future(offload(seal, core))
-        try:
-            await asyncio.shield(sealing)
-        except asyncio.CancelledError:
-            while not sealing.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.shield(sealing)
-            raise
-    show(core)
-    failed = latched(core, error)
-    if failed is not None:
-        raise failed
-
-
-def _refuse_foreign(core: Core) -> None:
-    if core.generation != _current.PROCESS.generation:
-        core.log.close()
-
-
-class Opening:
-    """The context manager that ``session`` and ``conversation`` return.
-
-    Sync and async; for one use at a time. An exception goes through unchanged.
-    """
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._session: Session | None = None
-        self._tokens: list[tuple[Any, Any]] = []
-
-    def __enter__(self) -> Session:
-        self._free()
-        return self._enter(open_core(self._request))
-
-    async def __aenter__(self) -> Session:
-        self._free()
-        return self._enter(await aopen_core(self._request))
-
-    def _free(self) -> None:
-        if self._session is not None:
-            raise SessionClosedError(
-                "this object is entered already",
-                session=self._request.id,
-                advice="Make a new one with session(id) for each opening.",
-            )
-
-    def _enter(self, core: Core) -> Session:
-        self._session = make(core)
-        pairs: list[tuple[Any, Any]] = [(FRAME, Frame(core)), (RESPONSE, None)]
-        pairs += [(STEP, None), (SCOPE, "")]
-        self._tokens = [(variable, variable.set(value)) for variable, value in pairs]
-        return self._session
-
-    def _leave(self) -> Core | None:
-        session, self._session = self._session, None
-        for variable, token in self._tokens:
-            # A generator may be closed in another context.
-            with contextlib.suppress(ValueError):
-                variable.reset(token)
-        self._tokens = []
-        return None if session is None else session._core  # noqa: SLF001 - own class
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        core = self._leave()
-        if core is not None:
-            _close(core, error)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        core = self._leave()
-        if core is not None:
-            await _aclose(core, error)

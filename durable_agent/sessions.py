@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from durable_agent import _current
 from durable_agent._closing import Transcript, call_of
+from durable_agent._context import Opening
 from durable_agent._current import FRAME, Frame
 from durable_agent._opening import Request, open_core, store_of
 from durable_agent.recovery import fold
-from durable_agent.session import Opening, Recovery, Session, make
+from durable_agent.session import Recovery, Session, make
 
 if TYPE_CHECKING:
     import os
@@ -192,7 +193,7 @@ class Inspection:
         """Give the files up."""
         self._log.close()
 
-    def __enter__(self) -> Inspection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

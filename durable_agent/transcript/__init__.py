@@ -26,8 +26,10 @@ __all__ = [
 
 
 def request_messages(bound: Mapping[str, Any]) -> list[Any] | None:
-    """Return the messages of a request: the argument of that name, else the first
-    list of messages among the arguments; None if there is none."""
+    """Return the messages of a request; None if there are none.
+
+    They are the argument of that name, else the first list of messages.
+    """
     found = bound.get("messages")
     if isinstance(found, list):
         return found
