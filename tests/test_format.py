@@ -346,6 +346,25 @@ def test_a_log_under_another_name_is_refused(tmp_path):
         JsonlStore(tmp_path).open("other")
 
 
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"[1]", b"not json", b'{"format":1}', b"other session", b"other place"],
+)
+def test_a_damaged_header_is_never_a_tear(tmp_path, header):
+    """It was synced before the file got its name."""
+    path = _batch(tmp_path, 2)
+    first, rest = path.read_bytes().split(b"\n", 1)
+    if header.startswith(b"other"):
+        other = {"session": "t"} if header.endswith(b"session") else {"first": 1}
+        header = _reframe(first, **other)
+    path.write_bytes(header + b"\n" + rest)
+    before = _tree(tmp_path)
+    with pytest.raises(LogCorruptError):
+        JsonlStore(tmp_path).open("s")
+
+    assert _tree(tmp_path) == before
+
+
 @pytest.mark.parametrize("good_crc", [True, False])
 def test_a_newer_format_is_unsupported_and_its_bytes_stay(tmp_path, good_crc):
     path = _fill(tmp_path, 3)
