@@ -93,6 +93,8 @@ class Core:
     ended_by: BaseException | None = None
     fatal: list[tuple[str, int]] = field(factory=list)
     sealed: bool = False
+    #: The recorded calls that this run left out, for people.
+    unused: str = ""
     #: The last seq that a barrier covered when it returned.
     flushed: int = -1
     #: The highest seq among the outcomes that were handed out in waves.

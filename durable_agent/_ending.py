@@ -19,7 +19,6 @@ from durable_agent.errors import (
     OutcomeNotRecordedError,
     RecordedToolError,
     ResultNotStorableWarning,
-    ValueNotStorableError,
 )
 from durable_agent.recovery import CANCEL_CAUSE, ERROR_CAUSE
 
@@ -59,25 +58,25 @@ class Packed:
     meta: dict[str, Any]
     value: Any = None
     error: BaseException | None = None
+    #: What the caller is warned of once the outcome is recorded.
+    warning: str = ""
 
 
 def pack_value(flow: Flow, value: Any, returned_as: str = "") -> Packed:
     """Encode a value; one that cannot be stored becomes RESULT_NOT_STORABLE."""
     extra = _duration(flow)
+    warning = ""
     try:
         raw = b'{"value":' + values.encode(value) + extra
         meta: dict[str, Any] = {"status": "value"}
-    except ValueNotStorableError as error:
-        flow.core.warn(
-            ResultNotStorableWarning,
-            f"what {flow.name} returned cannot be stored: {error}",
-        )
+    except Exception as error:  # noqa: BLE001 - the state of users' objects is read
+        warning = f"what {flow.name} returned cannot be stored: {error}"
         why = orjson.dumps(str(error).encode("utf-8", "replace").decode())
         raw = b'{"code":"RESULT_NOT_STORABLE","why":' + why + extra
         meta = {"status": "code", "code": ev.RESULT_NOT_STORABLE}
     if returned_as:
         meta["as"] = returned_as
-    return Packed(raw, meta, value=value)
+    return Packed(raw, meta, value=value, warning=warning)
 
 
 def pack_error(
@@ -158,6 +157,8 @@ def record(flow: Flow, packed: Packed | None) -> Generator[Request, Any, None]:
     except BaseException:
         core.unhanded.append(seq)
         raise
+    if packed.warning:
+        core.warn(ResultNotStorableWarning, packed.warning)
 
 
 def _rewind(flow: Flow) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from durable_agent import _current
 from durable_agent._driving import show
-from durable_agent._sealing import begin_close, latched, seal
+from durable_agent._sealing import begin_close, latched, seal, tell_unused
 from durable_agent._sync_pool import offload
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def close(core: Core, error: BaseException | None) -> None:
     failed = latched(core, error)
     if failed is not None:
         raise failed
+    tell_unused(core)
 
 
 async def aclose(core: Core, error: BaseException | None) -> None:
@@ -40,6 +41,7 @@ async def aclose(core: Core, error: BaseException | None) -> None:
     failed = latched(core, error)
     if failed is not None:
         raise failed
+    tell_unused(core)
 
 
 def _refuse_foreign(core: Core) -> None:

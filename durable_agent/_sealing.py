@@ -33,8 +33,8 @@ def begin_close(core: Core, error: BaseException | None) -> bool:
             core.closing = True
             core.ended_by = error
             core.fatal = sorted(_fatal(core.history, error))
-            if error is None:
-                _list_unused(core)
+            if error is None and core.latch is None:
+                core.unused = _unused(core)
         core.open = False
         _current.ended(core)
         if core.sealed or core.in_flight:
@@ -61,18 +61,23 @@ def _fatal(history: History, error: BaseException | None) -> set[tuple[str, int]
     return found
 
 
-def _list_unused(core: Core) -> None:
+def tell_unused(core: Core) -> None:
+    """Warn, once, of the recorded calls that a run without an error left out."""
+    unused, core.unused = core.unused, ""
+    if unused:
+        core.warn(
+            ReplayDivergedWarning,
+            f"the run ended without asking for recorded calls: {unused}",
+        )
+
+
+def _unused(core: Core) -> str:
     if not core.used or core.replay.continued or core.options.on_divergence == "ignore":
-        return
+        return ""
     unused = [s for s in core.replay.lane(None).unused() if _was_handed_out(s)]
-    if not unused:
-        return
     names = ", ".join(f"{s.name} (seq {s.first})" for s in unused[:_LISTED])
     more = f" and {len(unused) - _LISTED} more" if len(unused) > _LISTED else ""
-    core.warn(
-        ReplayDivergedWarning,
-        f"the run ended without asking for recorded calls: {names}{more}",
-    )
+    return f"{names}{more}"
 
 
 def _was_handed_out(slot: Slot) -> bool:

@@ -19,7 +19,6 @@ from durable_agent._requests import Eager
 from durable_agent.errors import (
     DurableError,
     OutcomeNotRecordedError,
-    ResultNotStorableWarning,
     ValueNotStorableError,
 )
 from durable_agent.events import Draft
@@ -145,12 +144,13 @@ class Tape:
             except ValueNotStorableError as error:
                 self._unstorable = str(error)
         if self._unstorable:
-            self.flow.core.warn(
-                ResultNotStorableWarning,
-                f"a stream of {self.flow.name} cannot be stored: {self._unstorable}",
-            )
+            warning = f"a stream of {self.flow.name} cannot be stored: "
             meta |= {"status": "code", "code": ev.RESULT_NOT_STORABLE}
-            return Packed(orjson.dumps({"code": ev.RESULT_NOT_STORABLE}), meta)
+            return Packed(
+                orjson.dumps({"code": ev.RESULT_NOT_STORABLE}),
+                meta,
+                warning=warning + self._unstorable,
+            )
         raw = (
             b'{"stream":{"end":"'
             + how.encode()

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from durable_agent.events import Head
 
+#: An outcome by itself is handed out after the waves that its own event tells of.
+ITS_OWN: Final = 1 << 30
 #: Outcomes remembered by seq: more than can be in flight at once.
 _RECENT: Final = 8192
 
@@ -199,7 +201,7 @@ class History:
             status=meta["status"],
             code=meta.get("code", ""),
             cause=meta.get("cause", ""),
-            turn=(head.seq, 0),
+            turn=(head.seq, ITS_OWN),
             returned_as=meta.get("as", ""),
         )
         if head.call is None:
@@ -229,7 +231,7 @@ class History:
             effect="read_only",
         )
         slot.outcome = Recorded(
-            head.seq, self.epoch, head.time, VALUE_STATUS, turn=(head.seq, 0)
+            head.seq, self.epoch, head.time, VALUE_STATUS, turn=(head.seq, ITS_OWN)
         )
         self._add(slot)
 
