@@ -32,7 +32,7 @@ def program_of(seed):
 
     async def program(p):
         p.noise = 0.01 if timed else 1.0
-        value = await evaluate(p, tree, "g")
+        value = p.value = await evaluate(p, tree, "g")
         reply = await p.ask([user(f"end {value}")], ghost="end", name="end")
         await p.tool("bye", reply["content"], ghost="bye")
         return str(value)
@@ -119,7 +119,7 @@ def main(first, count):
         tree, program = program_of(seed)
         try:
             found = campaign(program, seed)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             found = [f"harness: {error!r}"]
         for text in found:
             kind = text.partition(":")[0]
