@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import io
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from durable_agent import _current, _streams
@@ -20,7 +21,7 @@ from durable_agent._ending import is_control_flow, pack_error, pack_value, recor
 from durable_agent._flow import Flow
 from durable_agent._identity import encode_arguments, identify
 from durable_agent._requests import Raise, Run, Value
-from durable_agent._spec import bind, flatten
+from durable_agent._spec import asked, at_default, bind, flatten
 from durable_agent._stepping import enter_step, leave_step
 from durable_agent.errors import DecorationError, DurableError
 from durable_agent.outcomes import EFFECTS
@@ -48,7 +49,8 @@ def call(
     verdict = drive(flow.core, flow.before())
     match verdict:
         case Value(value, returned_as):
-            return _streams.replayed(flow, value, returned_as)
+            again = partial(_make, flow, target, args, kwargs)
+            return _streams.replayed(flow, value, returned_as, again)
         case Raise(error, returned_as):
             return _streams.raising(error, returned_as)
         case Run():
@@ -79,7 +81,8 @@ async def acall(
     verdict = await adrive(flow.core, flow.before())
     match verdict:
         case Value(value, returned_as):
-            return _streams.replayed(flow, value, returned_as, awaited=True)
+            again = partial(_make, flow, target, args, kwargs)
+            return _streams.replayed(flow, value, returned_as, again, awaited=True)
         case Raise(error):
             raise error
         case Run():
@@ -101,6 +104,13 @@ async def acall(
     await adrive(flow.core, record(flow, pack_value(flow, result)))
     delivered(flow, result)
     return result
+
+
+def _make(
+    flow: Flow, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    args, kwargs = fill_key(flow, target, args, kwargs)
+    return target.fn(*args, **kwargs)
 
 
 def finish(flow: Flow, result: Any, returned_as: str = "") -> Any:
@@ -181,39 +191,13 @@ def prepare(
         short=short,
         effect=effect,
         bound=bound,
-        asked=_asked(spec, bound),
-        at_default=_at_default(target, bound),
+        asked=asked(spec, bound),
+        at_default=at_default(target, bound),
         identity=identity,
         step=STEP.get(),
         covers=target.origin.covers,
         started=time.monotonic(),
     )
-
-
-def _asked(spec: Spec, bound: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments as a model gave them."""
-    if spec.arguments is not None:
-        given = bound.get(spec.arguments)
-        return given if isinstance(given, dict) else {}
-    return bound
-
-
-def _at_default(target: Target, bound: Mapping[str, Any]) -> frozenset[str]:
-    names = []
-    for parameter in target.signature.parameters.values():
-        value = bound.get(parameter.name)
-        match parameter.kind:
-            case parameter.VAR_POSITIONAL | parameter.VAR_KEYWORD:
-                same = not value
-            case _:
-                same = value is parameter.default or (
-                    type(value) is type(parameter.default)
-                    and isinstance(value, (str, int, float, bytes, tuple))
-                    and value == parameter.default
-                )
-        if same:
-            names.append(parameter.name)
-    return frozenset(names)
 
 
 def fill_key(

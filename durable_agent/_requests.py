@@ -98,7 +98,7 @@ class Value:
     """The body does not run: the caller gets this.
 
     ``returned_as`` is what a plain function handed back when it ran: "" (the value),
-    "awaitable", "stream" or "astream".
+    "awaitable", or a kind of stream; see ``events``.
     """
 
     value: Any

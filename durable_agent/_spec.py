@@ -300,3 +300,30 @@ def _bind_publicly(
             raise TypeError(f"{name}() {error}") from None
     bound.apply_defaults()
     return bound.arguments
+
+
+def asked(spec: Spec, bound: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments as a model gave them."""
+    if spec.arguments is not None:
+        given = bound.get(spec.arguments)
+        return given if isinstance(given, dict) else {}
+    return bound
+
+
+def at_default(target: Target, bound: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the parameters that are at their defaults."""
+    names = []
+    for parameter in target.signature.parameters.values():
+        value = bound.get(parameter.name)
+        match parameter.kind:
+            case parameter.VAR_POSITIONAL | parameter.VAR_KEYWORD:
+                same = not value
+            case _:
+                same = value is parameter.default or (
+                    type(value) is type(parameter.default)
+                    and isinstance(value, (str, int, float, bytes, tuple))
+                    and value == parameter.default
+                )
+        if same:
+            names.append(parameter.name)
+    return frozenset(names)

@@ -5,11 +5,23 @@ They record by way of the generator inside; everything else is the original's.
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
     from types import TracebackType
+
+
+async def close_async(stream: Any) -> None:
+    """Close an async stream, whatever its method is called and returns."""
+    for name in ("aclose", "close"):
+        close = getattr(stream, name, None)
+        if close is not None:
+            closed = close()
+            if inspect.isawaitable(closed):
+                await closed
+            return
 
 
 class SyncStream:
@@ -35,7 +47,11 @@ class SyncStream:
 
     def close(self) -> None:
         """Close the stream; what it gave so far is its outcome."""
+        ended = inspect.getgeneratorstate(self._source) == inspect.GEN_CLOSED
         self._source.close()
+        if ended and hasattr(self._original, "close"):
+            # Exhausted is not closed: a connection may be behind it.
+            self._original.close()
 
     def __enter__(self) -> Self:
         return self
@@ -75,11 +91,15 @@ class AsyncStream:
 
     async def aclose(self) -> None:
         """Close the stream; what it gave so far is its outcome."""
+        ended = getattr(self._source, "ag_frame", None) is None
         await self._source.aclose()
+        if ended:
+            # Exhausted is not closed: a connection may be behind it.
+            await close_async(self._original)
 
     async def close(self) -> None:
         """Close the stream, as SDK streams name it."""
-        await self._source.aclose()
+        await self.aclose()
 
     async def __aenter__(self) -> Self:
         return self

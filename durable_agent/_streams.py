@@ -16,7 +16,7 @@ from durable_agent._driving import adrive, drive
 from durable_agent._ending import pack_error, pack_value, record
 from durable_agent._replayed import areplay, replay
 from durable_agent._requests import Raise, Run, Value
-from durable_agent._stream_objects import AsyncStream, SyncStream
+from durable_agent._stream_objects import AsyncStream, SyncStream, close_async
 from durable_agent._tape import Tape
 
 if TYPE_CHECKING:
@@ -100,13 +100,28 @@ async def agenerate(
 
 
 def live(
-    flow: Flow, make: Callable[[], Iterator[Any]], returned_as: str = ""
+    flow: Flow,
+    make: Callable[[], Iterator[Any]],
+    returned_as: str = "",
+    *,
+    primed: bool = False,
 ) -> Generator[Any, Any, Any]:
-    """Record a stream while its consumer takes it."""
+    """Record a stream while its consumer takes it.
+
+    ``primed`` yields once before anything else, so that a stream which nobody takes
+    anything from is closed and has an outcome too.
+    """
     core, tape = flow.core, Tape(flow, returned_as)
     source: Iterator[Any] | None = None
     sent: Any = None
     thrown: BaseException | None = None
+    if primed:
+        try:
+            yield None
+        except GeneratorExit:
+            _close(make())
+            drive(core, tape.end("closed"))
+            raise
     while True:
         try:
             with _calls.inside(flow):
@@ -149,13 +164,24 @@ def _close(source: Any) -> None:
 
 
 async def alive(
-    flow: Flow, make: Callable[[], AsyncIterator[Any]], returned_as: str = ""
+    flow: Flow,
+    make: Callable[[], AsyncIterator[Any]],
+    returned_as: str = "",
+    *,
+    primed: bool = False,
 ) -> AsyncGenerator[Any, Any]:
-    """Record an async stream while its consumer takes it."""
+    """Record an async stream while its consumer takes it; see ``live``."""
     core, tape = flow.core, Tape(flow, returned_as)
     source: AsyncIterator[Any] | None = None
     sent: Any = None
     thrown: BaseException | None = None
+    if primed:
+        try:
+            yield None
+        except GeneratorExit:
+            await close_async(make())
+            await adrive(core, tape.end("closed"))
+            raise
     while True:
         try:
             with _calls.inside(flow):
@@ -174,7 +200,7 @@ async def alive(
             sent = yield item
         except GeneratorExit:
             with _calls.inside(flow):
-                await _aclose(source)
+                await close_async(source)
             await adrive(core, tape.end("closed"))
             raise
         except BaseException as error:  # noqa: BLE001 - thrown into the source
@@ -193,28 +219,24 @@ async def _aadvance(
     return await source.__anext__()
 
 
-async def _aclose(source: Any) -> None:
-    for name in ("aclose", "close"):
-        close = getattr(source, name, None)
-        if close is not None:
-            closed = close()
-            if inspect.isawaitable(closed):
-                await closed
-            return
-
-
-def recorded(flow: Flow, stream: Any) -> Any:
+def recorded(flow: Flow, stream: Any, prefix: str = "") -> Any:
     """Wrap what a plain or coroutine function returned: it records while it runs.
 
     Generators stay generators; other streams keep their attributes and methods.
     """
-    if inspect.isgenerator(stream):
-        return live(flow, lambda: stream, "stream")
-    if inspect.isasyncgen(stream):
-        return alive(flow, lambda: stream, "astream")
-    if hasattr(type(stream), "__anext__"):
-        return AsyncStream(alive(flow, lambda: stream, "astream"), stream)
-    return SyncStream(live(flow, lambda: stream, "stream"), stream)
+    if inspect.isasyncgen(stream) or hasattr(type(stream), "__anext__"):
+        generator = inspect.isasyncgen(stream)
+        kind = prefix + ("agenerator" if generator else "astream")
+        items = alive(flow, lambda: stream, kind, primed=True)
+        with contextlib.suppress(StopIteration):
+            # Up to its first yield it awaits nothing.
+            items.asend(None).send(None)
+        return items if generator else AsyncStream(items, stream)
+    generator = inspect.isgenerator(stream)
+    kind = prefix + ("generator" if generator else "stream")
+    taken = live(flow, lambda: stream, kind, primed=True)
+    next(taken)
+    return taken if generator else SyncStream(taken, stream)
 
 
 async def awaiting(flow: Flow, awaitable: Awaitable[Any]) -> Any:
@@ -230,32 +252,70 @@ async def awaiting(flow: Flow, awaitable: Awaitable[Any]) -> Any:
         await adrive(flow.core, record(flow, packed))
         raise
     if _calls.is_stream(flow, result):
-        return recorded(flow, result)
+        return recorded(flow, result, "awaitable-")
     await adrive(flow.core, record(flow, pack_value(flow, result, "awaitable")))
     _calls.delivered(flow, result)
     return result
 
 
-def replayed(flow: Flow, value: Any, returned_as: str, *, awaited: bool = False) -> Any:
-    """Return the same kind of thing as the recorded call did."""
-    if returned_as in {"stream", "astream"} and isinstance(value, dict):
-        if returned_as == "stream":
-            return SyncStream(replay(flow, value, None), None)
-        return AsyncStream(areplay(flow, value, None), None)
-    if returned_as == "awaitable" and not awaited:
-        return _ready(flow, value)
-    _calls.delivered(flow, value)
+def replayed(
+    flow: Flow,
+    value: Any,
+    returned_as: str,
+    make: Callable[[], Any],
+    *,
+    awaited: bool = False,
+) -> Any:
+    """Return the same kind of thing as the recorded call did.
+
+    ``make`` makes the call again, for a stream that was left and is asked for more.
+    """
+    first, _, kind = returned_as.rpartition("-")
+    lazy = "awaitable" in {first, kind} and not awaited
+    match kind:
+        case "generator":
+            value = replay(flow, value, lambda: live(flow, make, returned_as))
+        case "stream":
+            items = replay(flow, value, lambda: live(flow, make, returned_as))
+            value = SyncStream(items, None)
+        case "agenerator":
+            value = areplay(flow, value, lambda: _again(flow, make, returned_as))
+        case "astream":
+            taken = areplay(flow, value, lambda: _again(flow, make, returned_as))
+            value = AsyncStream(taken, None)
+        case _:
+            if not lazy:
+                _calls.delivered(flow, value)
+    return _ready(flow, value, kind) if lazy else value
+
+
+async def _ready(flow: Flow, value: Any, kind: str) -> Any:
+    if kind == "awaitable":
+        _calls.delivered(flow, value)
     return value
 
 
-async def _ready(flow: Flow, value: Any) -> Any:
-    _calls.delivered(flow, value)
-    return value
+async def _again(
+    flow: Flow, make: Callable[[], Any], returned_as: str
+) -> AsyncGenerator[Any, Any]:
+    try:
+        with _calls.inside(flow):
+            made = make()
+            stream = await made if inspect.isawaitable(made) else made
+    except BaseException as error:
+        await adrive(flow.core, record(flow, pack_error(flow, error, returned_as)))
+        raise
+    source = alive(flow, lambda: stream, returned_as)
+    try:
+        async for item in source:
+            yield item
+    finally:
+        await source.aclose()
 
 
 def raising(error: BaseException, returned_as: str) -> Any:
     """Raise, or return the awaitable that raises, as the recorded call did."""
-    if returned_as == "awaitable":
+    if returned_as.startswith("awaitable"):
         return _raise(error)
     raise error
 

@@ -32,7 +32,8 @@ takes the place of an earlier attempt; "retry": the code asked once more), ``par
 ``resp`` and ``tcid`` (the tool call it answers), ``effect``, ``keyed``, ``detached``,
 ``nested``, ``side`` (kept out of transcripts), ``stream``. Of an outcome: ``attempt``,
 ``status`` ("value", "error", "code", "suspended", "not_applied"), ``code``, ``cause``,
-``as`` ("awaitable", "stream", "astream": what a plain function handed back). Of any
+``as`` (what a plain function handed back: "awaitable", "generator", "agenerator",
+"stream", "astream", the latter four after "awaitable-" if it was awaited). Of any
 event: ``waves`` (where it was not one by one in the order of seq: the outcomes handed
 out since the last event, in groups that were handed out together) and ``unhanded``
 (outcomes whose callers were cancelled before they had them).
