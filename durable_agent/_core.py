@@ -76,6 +76,8 @@ class Core:
     used: bool = False
     #: This run has appended something.
     live: bool = False
+    #: What `Session.recovery` shows.
+    recovery: Any = None
     latch: BaseException | None = None
     cancelled: str | None = None
     successor: Core | None = None
@@ -106,6 +108,8 @@ class Core:
     stats: Counter[str] = field(factory=Counter)
     #: response -> its tool calls not yet answered in this run; see ``_claims``.
     claims: dict[str, list[Any]] = field(factory=dict)
+    #: Attempts whose unknown outcome was raised in this run.
+    told_unknown: set[tuple[str, int]] = field(factory=set)
     warned: set[str] = field(factory=set)
     turns: Turns = field(init=False)
 

@@ -72,6 +72,8 @@ class Flow:
     provider_id: str | None = None
     slot: Slot | None = None
     enclosing: Enclosing | None = None
+    #: It waits to be cancelled, as it was: then its record is used.
+    parked: bool = False
     started: float = 0.0
     call: Call | None = field(default=None)
 
@@ -88,7 +90,14 @@ class Flow:
         if slot is not None:
             self._note(slot)
             core.turns.moved()
-            verdict = yield from _recorded.settle(self, slot)
+            try:
+                verdict = yield from _recorded.settle(self, slot)
+            except BaseException as error:
+                if not self.parked:
+                    core.replay.put_back(slot)
+                if isinstance(error, (StoreError, OSError)):
+                    core.fail(error)
+                raise
         else:
             core.turns.moved()
             verdict = yield from _unrecorded.judge(self)

@@ -107,12 +107,24 @@ def identify(
         _feed(hashed, part.encode("utf-8", "surrogatepass"))
     if keyed:
         _feed(hashed, b"key")
-        _feed(hashed, values.canonical(values.encode(key)))
+        _feed(hashed, values.canonical(_encode_key(name, key)))
     else:
         for parameter in sorted(arguments):
             _feed(hashed, parameter.encode("utf-8", "surrogatepass"))
             _feed(hashed, values.canonical(arguments[parameter]))
     return Identity(hashed.hexdigest(), arguments, keyed)
+
+
+def _encode_key(name: str, key: Any) -> bytes:
+    try:
+        return values.encode(key)
+    except ValueNotStorableError as error:
+        raise ArgumentNotStorableError(
+            f"what key= of {name} gave cannot be recorded: {error}",
+            advice="Return a string or number that names the call.",
+            path="key" + error.path,
+            type_name=error.type_name,
+        ) from error
 
 
 def _feed(hashed: Any, part: bytes) -> None:

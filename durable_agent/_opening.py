@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import orjson
 from attrs import frozen
 
 from durable_agent import _current
@@ -75,18 +76,21 @@ def store_of(root: str | os.PathLike[str] | None, store: Store | None) -> Store:
     """Return the store that these options name."""
     if store is not None:
         return store
-    return JsonlStore(find_root(root))
+    found = find_root(root)
+    return JsonlStore(found, gitignore=found.name == HOME_NAME)
 
 
 def open_core(request: Request) -> Core:
     """Open in this thread; blocks for the lease up to ``lock_timeout``."""
     store = store_of(request.root, request.store)
+    _check(request)
     return _open(request, store, request.lock_timeout)
 
 
 async def aopen_core(request: Request) -> Core:
     """Open without blocking the loop, also while the lease is waited for."""
     store = store_of(request.root, request.store)
+    _check(request)
     until = time.monotonic() + request.lock_timeout
     while True:
         try:
@@ -95,6 +99,23 @@ async def aopen_core(request: Request) -> Core:
             if time.monotonic() >= until:
                 raise
         await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _check(request: Request) -> None:
+    """Refuse options that would fail later, before anything is opened."""
+    if request.on_divergence not in {"raise", "warn", "ignore"}:
+        given = request.on_divergence
+        msg = f"on_divergence is 'raise', 'warn' or 'ignore', not {given!r}"
+        raise ValueError(msg)
+    handler = request.on_unknown
+    if not (handler is None or callable(handler) or handler in {"raise", "return"}):
+        msg = f"on_unknown is 'raise', 'return' or a callable, not {handler!r}"
+        raise ValueError(msg)
+    try:
+        orjson.dumps(dict(request.metadata or {}))
+    except TypeError as error:
+        msg = f"metadata of session {request.id!r} must be plain JSON: {error}"
+        raise TypeError(msg) from error
 
 
 def _close_unclaimed(core: Core) -> None:

@@ -85,6 +85,7 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
         case "park":
             slot.delivered = True
             core.turns.moved()
+            flow.parked = True
             yield Park(core.options.replay_wait)
             return Raise(mark(TimeoutError(), slot))
         case "ask":
@@ -260,6 +261,7 @@ def unknown(
     text = unknown_text(flow.short, flow.effect)
     if _handler(flow) == "return":
         return Value(text)
+    flow.core.told_unknown.add((slot.call, slot.attempt))
     error = ToolOutcomeUnknownError(text, call=call, session=flow.core.id)
     error.advise(
         f"Call {slot.call} of session {flow.core.id!r} has no outcome. Find out what "

@@ -25,8 +25,26 @@ _ASIDE: Final = ".deleted-"
 _HEADER_BYTES: Final = 1 << 16
 
 
-def make_root(disk: Disk, root: str) -> None:
+#: Keeps sessions out of version control.
+_GITIGNORE: Final = b"*\n"
+
+
+def ignore_in_git(disk: Disk, root: str) -> None:
+    """Write a ``.gitignore`` into a new root; nothing depends on it."""
+    try:
+        fd = disk.create(join(root, ".gitignore"))
+    except FileExistsError:
+        return
+    try:
+        disk.write(fd, _GITIGNORE)
+    finally:
+        disk.close(fd)
+
+
+def make_root(disk: Disk, root: str) -> bool:
     """Create the root and what is missing above it, each level durable in turn.
+
+    Return whether the root is new.
 
     The parent of the lowest level that was found is synced too: whoever made that
     may have been cut off before its own sync.
@@ -45,13 +63,14 @@ def make_root(disk: Disk, root: str) -> None:
         missing.append(path)
         break
     if not missing:
-        return
+        return False
     with suppress(PermissionError):
         disk.sync_dir(parent_of(parent_of(path)))
     for level in reversed(missing):
         with suppress(FileExistsError):
             disk.mkdir(level)
         disk.sync_dir(parent_of(level))
+    return True
 
 
 def sessions(disk: Disk, root: str) -> Iterator[SessionInfo]:

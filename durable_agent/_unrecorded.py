@@ -9,7 +9,12 @@ import orjson
 
 from durable_agent._closing import closers, conversation
 from durable_agent._identity import first_difference
-from durable_agent._recorded import closed, wait_for_turn
+from durable_agent._recorded import (
+    closed,
+    recorded_call,
+    unknown,
+    wait_for_turn,
+)
 from durable_agent._requests import Fetch, Load, Raise, Value
 from durable_agent.errors import (
     ContinuedSessionWarning,
@@ -38,6 +43,11 @@ def judge(flow: Flow) -> Generator[Request, Any, Value | Raise | None]:
     if flow.resp is not None and flow.tcid is not None:
         if (flow.resp, flow.tcid) in core.history.closers:
             return closed(flow)
+    before = replay.retry_of(flow.parent, flow.identity.key, flow.resp, flow.tcid)
+    if before is not None and (before.call, before.attempt) in core.told_unknown:
+        # A blanket retry around the tool must not run what may have happened.
+        call = yield from recorded_call(core, before)
+        return (yield from unknown(flow, before, call))
     if replay.continued:
         return None
     yield from wait_for_turn(core, flow.parent, END)

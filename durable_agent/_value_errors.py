@@ -15,6 +15,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any, Final
 
+from durable_agent._mark import unmarked
 from durable_agent._value_code import DECODERS, KINDS, Decoder, Encoder
 from durable_agent._value_foreign import (
     VALIDATION_ERROR,
@@ -118,6 +119,10 @@ def _fields_of(cls: type) -> dict[str, Any]:
     return fields
 
 
+def _own_state(error: BaseException) -> dict[str, Any]:
+    return unmarked(state_of(error))
+
+
 def _field_values(error: BaseException) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, descriptor in _fields_of(type(error)).items():
@@ -143,7 +148,10 @@ def _strict(error: BaseException, encoder: Encoder) -> dict[str, Json]:
     else:
         args = _BASE["args"].__get__(error)
         entry["args"] = [Encoder(encoder).run(each) for each in args]
-    for part, values in (("fields", _field_values(error)), ("state", state_of(error))):
+    for part, values in (
+        ("fields", _field_values(error)),
+        ("state", _own_state(error)),
+    ):
         if values:
             docs = {k: Encoder(encoder).run(v) for k, v in values.items()}
             entry[part] = list(docs.items())
@@ -162,7 +170,7 @@ def _lenient(error: BaseException) -> dict[str, Json]:
             entry["message"] = _doc(error.message, "")
         else:
             entry["args"] = [_doc(a, a) for a in _BASE["args"].__get__(error)]
-        parts = {"fields": _field_values(error), "state": state_of(error)}
+        parts = {"fields": _field_values(error), "state": _own_state(error)}
         for part, values in parts.items():
             docs = [(str(k), _doc(v, _LEFT_OUT)) for k, v in values.items()]
             entry[part] = [pair for pair in docs if pair[1] is not _LEFT_OUT]

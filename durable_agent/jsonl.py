@@ -127,7 +127,8 @@ class JsonlStore:
 
     The root is made absolute once and created by the first opening for writing.
     ``fs`` stands in for the disk. ``allow_unsynced`` accepts a file system that cannot
-    sync files; nothing is then promised to survive power loss.
+    sync files; nothing is then promised to survive power loss. With ``gitignore`` a new
+    root gets a ``.gitignore`` that keeps it out of version control.
     """
 
     eager: Literal["process", "none"] = "process"
@@ -142,6 +143,7 @@ class JsonlStore:
         roll_bytes: int = _ROLL_BYTES,
         blob_bytes: int = _BLOB_BYTES,
         allow_unsynced: bool = False,
+        gitignore: bool = False,
     ) -> None:
         self.root = absolute(root)
         self._disk = Disk() if fs is None else fs
@@ -150,6 +152,7 @@ class JsonlStore:
             self.durability = "none"
         self._roll_bytes = roll_bytes
         self._blob_bytes = blob_bytes
+        self._gitignore = gitignore
 
     def __repr__(self) -> str:
         return f"JsonlStore({self.root!r})"
@@ -163,7 +166,8 @@ class JsonlStore:
         """
         directory = self._directory(session_id)
         try:
-            _shelf.make_root(self._disk, self.root)
+            if _shelf.make_root(self._disk, self.root) and self._gitignore:
+                _shelf.ignore_in_git(self._disk, self.root)
             refuse_links(self._disk, directory)
             lease = acquire(self._disk, directory, session_id, lock_timeout)
         except StoreError:

@@ -129,6 +129,10 @@ class Lane:
         together = itertools.takewhile(lambda s: _turn(s) == turn, outs[self._out :])
         return all(s.waiting or s.delivered or s.off for s in together)
 
+    def restart(self) -> None:
+        """Look at every call again."""
+        self._ask = self._out = 0
+
     def write_off(self, turn: tuple[int, int]) -> None:
         """Stop waiting for what is missing before ``turn``, for this run."""
         for slot in self.asks:
@@ -238,6 +242,11 @@ class Replay:
             self.replayed.append(slot.name)
         return slot
 
+    def put_back(self, slot: Slot) -> None:
+        """Make a record available again: what asked for it got nothing."""
+        slot.asked = slot.delivered = slot.waiting = False
+        self.lane(slot.parent).restart()
+
     def similar(
         self,
         kind: str,
@@ -267,6 +276,9 @@ class Replay:
         for slot in reversed(self.history.by_identity.get((parent, key), ())):
             if (slot.resp, slot.tcid) != (resp, tcid) or slot.kind == "value":
                 continue
+            if self.continued and slot.recorded:
+                # What an earlier run left behind: this is a new decision.
+                return None
             if slot.outcome is None:
                 if slot.recorded:
                     return None

@@ -283,5 +283,11 @@ def make(core: Core) -> Session:
         in_doubt=tuple(slot.name for slot in history.in_doubt()),
         closed=len(core.before_live),
     )
+    core.recovery = recovery
     _current.opened(core)
     return Session(core, recovery)
+
+
+def of_core(core: Core) -> Session:
+    """Return the session of a core that is open already."""
+    return Session(core, core.recovery)

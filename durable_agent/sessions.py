@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from durable_agent import _current
 from durable_agent._closing import Transcript, call_of
@@ -10,7 +10,7 @@ from durable_agent._context import Opening
 from durable_agent._current import FRAME, Frame
 from durable_agent._opening import Request, open_core, store_of
 from durable_agent.recovery import fold
-from durable_agent.session import Recovery, Session, make
+from durable_agent.session import Session, make, of_core
 
 if TYPE_CHECKING:
     import os
@@ -108,7 +108,27 @@ def conversation(
     )
 
 
-def open_session(id: str, /, **options: Any) -> Session:  # noqa: A002
+class ConversationOptions(TypedDict, total=False):
+    """The options of `conversation`."""
+
+    root: str | os.PathLike[str] | None
+    store: Store | None
+    must_exist: bool | None
+    policy: CheckpointPolicy | None
+    lock_timeout: float
+    on_unknown: Any
+    metadata: Mapping[str, Any] | None
+
+
+class SessionOptions(ConversationOptions, total=False):
+    """The options of `session`."""
+
+    on_divergence: Literal["raise", "warn", "ignore"]
+    retry_failed: bool
+    replay_wait: float
+
+
+def open_session(id: str, /, **options: Unpack[SessionOptions]) -> Session:  # noqa: A002
     """Open a session until ``.close()``, for notebooks; the options of `session`.
 
     If the id is active here it is closed and opened again, its cursor at the top: a
@@ -117,7 +137,11 @@ def open_session(id: str, /, **options: Any) -> Session:  # noqa: A002
     return _open(Request(id=id, continued=False, **options))
 
 
-def open_conversation(id: str, /, **options: Any) -> Session:  # noqa: A002
+def open_conversation(
+    id: str,  # noqa: A002
+    /,
+    **options: Unpack[ConversationOptions],
+) -> Session:
     """Open a conversation until ``.close()``, for notebooks."""
     return _open(Request(id=id, continued=True, **options))
 
@@ -125,10 +149,8 @@ def open_conversation(id: str, /, **options: Any) -> Session:  # noqa: A002
 def _open(request: Request) -> Session:
     former = [core for core in list(_current.PROCESS.cores) if core.id == request.id]
     for core in former:
-        Session(core, Recovery(core.log.report, resumed=True, finished=False)).close()
-    crowded = _current.PROCESS.crowded
+        of_core(core).close()
     opened = make(open_core(request))
-    _current.PROCESS.crowded = crowded or len(_current.PROCESS.cores) > 1
     core = opened._core  # noqa: SLF001 - made here
     for old in former:
         old.successor = core
@@ -148,8 +170,7 @@ def current_session() -> Session | None:
     found = _current.find("current_session()")
     if found is None:
         return None
-    core = found.core
-    return Session(core, Recovery(core.log.report, resumed=True, finished=False))
+    return of_core(found.core)
 
 
 class Inspection:
