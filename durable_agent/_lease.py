@@ -196,9 +196,9 @@ def parse_note(note: str) -> tuple[int | None, str | None]:
 def _busy(disk: Disk, path: str, session: str) -> SessionBusyError:
     note = disk.read_note(path)
     pid, host = parse_note(note)
-    owner = f"process {pid} on {host}" if pid is not None else "another owner"
+    owner = f"in process {pid} on {host}" if pid is not None else "elsewhere"
     return SessionBusyError(
-        f"It is open in {owner}; nothing was read or written.",
+        f"It is open {owner}; nothing was read or written.",
         session=session,
         pid=pid,
         host=host,
