@@ -15,7 +15,7 @@ PACKAGE = Path(durable_agent.__file__).parent
 #: Layer by layer, lowest first. A new module has to be given its place here.
 LAYERS = [
     # Facts: errors, events, outcomes.
-    "errors _error_base events outcomes store _version _paths",
+    "errors _error_base events outcomes store _version _paths _mark",
     # Values and JSON; events to history; the disk.
     "values _value_* recovery _records _fs _ids _texts",
     # Call identity; frame, scan, torn or corrupt; lock and epoch.
@@ -31,7 +31,7 @@ LAYERS = [
     # Sessions, the flow of a call, and the drivers.
     """session sessions _calls _streams _core _current _opening _closing _sealing
     _forking _recording _recorded _unrecorded _replayed _flow _driving _requests
-    _claims _turns _tape _stepping _stream_objects _ending _mark _spec _binding
+    _claims _turns _tape _stepping _stream_objects _ending _spec _binding
     _context _lifecycle""",
     # The typed front.
     "decorators _decorate _options _wrapping _kinds _step_runs",
