@@ -26,11 +26,12 @@ from durable_agent.jsonl import JsonlStore
 from durable_agent.policy import CheckpointPolicy
 from durable_agent.recovery import fold
 from durable_agent.replay import Replay
+from durable_agent.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from durable_agent.store import SessionLog, Store
+    from durable_agent.store import SessionLog
 
 _LOG = logging.getLogger("durable_agent")
 
@@ -58,6 +59,39 @@ class Request:
     retry_failed: bool = False
     replay_wait: float = 10.0
     metadata: Mapping[str, Any] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what makes no sense now, not at the first call that meets it."""
+        for name, value, fits in (
+            ("must_exist", self.must_exist, self.must_exist in {None, True, False}),
+            ("policy", self.policy, _none_or(self.policy, CheckpointPolicy)),
+            ("store", self.store, _none_or(self.store, Store)),
+            ("lock_timeout", self.lock_timeout, _is_seconds(self.lock_timeout)),
+            ("replay_wait", self.replay_wait, _is_seconds(self.replay_wait)),
+            ("on_unknown", self.on_unknown, is_on_unknown(self.on_unknown)),
+            (
+                "on_divergence",
+                self.on_divergence,
+                self.on_divergence in {"raise", "warn", "ignore"},
+            ),
+        ):
+            if not fits:
+                msg = f"{name}={value!r} is no value of this option of a session"
+                raise TypeError(msg)
+        orjson.dumps(self.metadata)
+
+
+def _none_or(value: object, kind: type) -> bool:
+    return value is None or isinstance(value, kind)
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, (int, float)) and value >= 0
+
+
+def is_on_unknown(value: object) -> bool:
+    """Whether it says what to do about a call in doubt; None: it says nothing."""
+    return value is None or callable(value) or value in {"raise", "return"}
 
 
 def find_root(root: str | os.PathLike[str] | None) -> Path:

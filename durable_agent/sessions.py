@@ -8,7 +8,7 @@ from durable_agent import _current
 from durable_agent._closing import Transcript, call_of
 from durable_agent._context import Opening
 from durable_agent._current import FRAME, Frame
-from durable_agent._opening import Request, open_core, store_of
+from durable_agent._opening import Request, is_on_unknown, open_core, store_of
 from durable_agent.recovery import fold
 from durable_agent.session import Session, make, of_core
 
@@ -42,7 +42,7 @@ def session(
     For ``with`` and ``async with``. Nothing is written before the first new event.
 
     Args:
-        id: Any non-empty text without NUL; one session under one name.
+        id: Any non-empty text; one session under one name.
         root: The directory of the sessions. Default: ``$DURABLE_AGENT_HOME``, else the
             nearest ``.durable_agent`` in the current directory or above, else a new one
             in the current directory.
@@ -281,6 +281,9 @@ def configure(
 
     """
     settings = _current.SETTINGS
+    if not is_on_unknown(on_unknown):
+        msg = f"on_unknown={on_unknown!r} is neither 'raise', 'return' nor a handler"
+        raise TypeError(msg)
     if require_session is not None:
         settings.require_session = require_session
     if session_fallback is not None:
