@@ -32,6 +32,8 @@ class Recorder:
     name: str
     key: str
     parent: str | None
+    #: A plain function handed back an awaitable.
+    awaitable: bool = False
 
     def look(self) -> Generator[Request, Any, tuple[bool, Any]]:
         """Return whether it is recorded, and the value."""
@@ -42,6 +44,7 @@ class Recorder:
             return False, None
         slot.delivered = True
         event = yield Fetch(slot.outcome.seq)
+        self.awaitable = event.meta.get("as") == "awaitable"
         return True, values.decode(orjson.dumps(event.data["value"]))
 
     def keep(self, value: Any) -> Generator[Request, Any, None]:
@@ -54,6 +57,8 @@ class Recorder:
         meta = {"name": self.name}
         if self.parent is not None:
             meta["parent"] = self.parent
+        if self.awaitable:
+            meta["as"] = "awaitable"
         seq = core.append(Draft(ev.VALUE, raw, call, self.key, meta))
         yield Eager(seq, finish=True)
 

@@ -162,9 +162,10 @@ class Session:
         recorder = record_value(core, name, args)
         known, value = drive(core, recorder.look())
         if known:
-            return value
+            return _ready(value) if recorder.awaitable else value
         value = _calls.run_recorded(fn, args)
         if inspect.isawaitable(value):
+            recorder.awaitable = True
             return self._finish_record(recorder, value)
         drive(core, recorder.keep(value))
         return value
@@ -258,6 +259,10 @@ class Session:
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<Session {self.id!r} {state} seq={self.seq}>"
+
+
+async def _ready(value: Any) -> Any:
+    return value
 
 
 def _name_of(of: Any) -> str | None:
