@@ -48,7 +48,7 @@ def _convert(value: Any, above: tuple[int, ...]) -> Json:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         pairs = zip(value._fields, value, strict=True)
         return {str(k): _view(v, above) for k, v in pairs}
-    if isinstance(value, list | tuple | set | frozenset | range):
+    if isinstance(value, list | tuple | set | frozenset):
         return [_view(v, above) for v in value]
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()

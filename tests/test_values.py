@@ -130,30 +130,35 @@ def _parts(value):
     return list(getattr(value, "__dict__", {}).values())
 
 
+def _draw(strategy, note, examples):
+    """Call ``note`` with what the strategy draws, the same at every run."""
+
+    @settings(_quick, max_examples=examples, derandomize=True, phases=[Phase.generate])
+    @given(strategy)
+    def draw(value):
+        note(value)
+
+    draw()
+
+
 @pytest.fixture(scope="module")
 def drawn():
     """Return which of the named types the strategies drew, alone and in others."""
     seen = {"alone": set(), "nested": set()}
-    quick = settings(
-        _quick, max_examples=600, derandomize=True, phases=[Phase.generate]
-    )
 
-    @quick
-    @given(st.one_of(*strategies.ALONE.values()))
-    def draw_alone(value):
-        seen["alone"] |= {name for name, is_it in _NAMED.items() if is_it(value)}
+    def see(where, value):
+        seen[where] |= {name for name, is_it in _NAMED.items() if is_it(value)}
 
-    @quick
-    @given(strategies.values())
-    def draw_nested(value):
+    def see_parts(value):
         todo = _parts(value)
         while todo:
             part = todo.pop()
-            seen["nested"] |= {name for name, is_it in _NAMED.items() if is_it(part)}
+            see("nested", part)
             todo += _parts(part)
 
-    draw_alone()
-    draw_nested()
+    for strategy in strategies.ALONE.values():
+        _draw(strategy, lambda value: see("alone", value), 40)
+    _draw(strategies.values(), see_parts, 600)
     return seen
 
 

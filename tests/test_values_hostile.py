@@ -230,10 +230,12 @@ _names = st.sampled_from(
         "subprocess:Popen",
     ]
 )
-_TAGS = """$int $float $str $bytes $bytearray $tuple $set $frozenset $complex $range $slice
-$dict $ordered $default $deque $decimal $uuid $date $fraction $datetime $time $timedelta
-$timezone $zone $path $constant $core $ndarray $npscalar $dtype $type $enum $flag $obj
-$via $error $response $request $deep $ref $other""".split()
+_TAGS = """
+$int $float $str $bytes $bytearray $tuple $set $frozenset $complex $range $slice
+$dict $ordered $default $deque $decimal $uuid $date $fraction $datetime $time
+$timedelta $timezone $zone $path $constant $core $ndarray $npscalar $dtype $type
+$enum $flag $obj $via $error $response $request $deep $ref $other
+""".split()
 _json = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3) | _names,
     lambda inner: (
