@@ -72,8 +72,6 @@ class Flow:
     provider_id: str | None = None
     slot: Slot | None = None
     enclosing: Enclosing | None = None
-    #: It waits to be cancelled, as it was: then its record is used.
-    parked: bool = False
     started: float = 0.0
     call: Call | None = field(default=None)
 
@@ -92,10 +90,10 @@ class Flow:
             core.turns.moved()
             try:
                 verdict = yield from _recorded.settle(self, slot)
-            except BaseException as error:
-                if not self.parked:
-                    core.replay.put_back(slot)
-                if isinstance(error, (StoreError, OSError)):
+            except Exception as error:
+                # A verifier or the disk failed: asked again, it is the same call.
+                core.replay.put_back(slot)
+                if isinstance(error, StoreError):
                     core.fail(error)
                 raise
         else:

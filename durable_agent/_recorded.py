@@ -85,7 +85,6 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
         case "park":
             slot.delivered = True
             core.turns.moved()
-            flow.parked = True
             yield Park(core.options.replay_wait)
             return Raise(mark(TimeoutError(), slot))
         case "ask":

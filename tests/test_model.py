@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from durable_agent import _flow, _recorded, replay
+from durable_agent import _flow, _lanes, _recorded, replay
 from tests.model.campaign import campaign, program_of
 from tests.model.chats import chat
 from tests.model.programs import DEEP, generate
@@ -104,6 +104,6 @@ def test_the_search_finds_a_body_that_runs_before_its_barrier(monkeypatch):
 
 def test_the_search_finds_outcomes_handed_out_in_any_order(monkeypatch):
     """Without the order of the log, as_completed and races take another path."""
-    monkeypatch.setattr(replay.Lane, "ready", lambda *_: True)
+    monkeypatch.setattr(_lanes.Lane, "ready", lambda *_: True)
 
     assert _violations(range(60))
