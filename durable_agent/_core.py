@@ -99,7 +99,7 @@ class Core:
     unused: str = ""
     #: The last seq that a barrier covered when it returned.
     flushed: int = -1
-    #: The highest seq among the outcomes that were handed out in waves.
+    #: An outcome above this seq, handed out alone and next, needs no telling.
     handed: int = -1
     #: Outcomes recorded since the last event that never reached their caller.
     unhanded: list[int] = field(factory=list)
@@ -256,7 +256,9 @@ class Core:
         one_by_one = len(waves) == len(flat)
         if not one_by_one or [self.handed, *flat] != sorted([self.handed, *flat]):
             meta["waves"] = waves
-        self.handed = max(self.handed, *flat, -1)
+            self.handed = self.log.next_seq
+        else:
+            self.handed = max(self.handed, *flat, -1)
         if unhanded:
             meta["unhanded"] = unhanded
         return draft._replace(meta=meta)

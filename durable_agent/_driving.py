@@ -129,8 +129,9 @@ def _perform(core: Core, request: Request) -> Any:
                 _wait(
                     core, Wait(lambda: core.cancelled is not None, seconds), park=True
                 )
-        case HandOut():
-            pass
+        case HandOut(seq):
+            with core.lock:
+                core.waves.append([seq])
     return None
 
 
@@ -185,10 +186,14 @@ async def _aperform(core: Core, request: Request) -> Any:
         case Park(seconds):
             await asyncio.sleep(seconds)
         case HandOut(seq):
-            if core.turns.many_tasks:
-                loop = asyncio.get_running_loop()
+            loop = asyncio.get_running_loop()
+            waves = core.turns.waves(loop)
+            if waves.idle and not core.turns.many_tasks:
+                with core.lock:
+                    core.waves.append([seq])
+            else:
                 future = loop.create_future()
-                core.turns.waves(loop).join(future, seq)
+                waves.join(future, seq)
                 await future
     return None
 

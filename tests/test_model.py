@@ -6,8 +6,10 @@ The number of programs is ``DURABLE_AGENT_PROGRAMS`` (default 200); the command
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import sys
 from collections import Counter
 
 import pytest
@@ -20,11 +22,15 @@ from tests.model.programs import DEEP, generate
 PROGRAMS = int(os.environ.get("DURABLE_AGENT_PROGRAMS", "200"))
 CHUNKS = 8
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore"),
-    # A crashed process leaves coroutines behind; they belong to a world that is gone.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def _crashed_processes_are_gone(monkeypatch):
+    """What a crashed process leaves behind is collected here, and says nothing."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    yield
+    gc.collect()
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
