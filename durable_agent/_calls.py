@@ -13,7 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from durable_agent import _current, _streams
+from durable_agent import _current, _managers, _streams
 from durable_agent._claims import handed_out
 from durable_agent._current import FRAME, RESPONSE, STEP, TOOL_CALL_ID, Enclosing, Frame
 from durable_agent._driving import adrive, drive
@@ -66,6 +66,8 @@ def call(
         return _streams.awaiting(flow, result)
     if is_stream(flow, result):
         return _streams.recorded(flow, result)
+    if _managers.is_manager(flow, result):
+        return _managers.recorded(flow, result)
     return finish(flow, result)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from durable_agent import _calls, _current
+from durable_agent import _calls, _current, _managers
 from durable_agent._driving import adrive, drive
 from durable_agent._ending import pack_error, pack_value, record
 from durable_agent._replayed import areplay, replay
@@ -271,6 +272,12 @@ def replayed(
     ``make`` makes the call again, for a stream that was left and is asked for more.
     """
     first, _, kind = returned_as.rpartition("-")
+    manager = {first, kind} & {_managers.SYNC, _managers.ASYNC}
+    if manager:
+        entered = partial(_entered, make)
+        of = "" if kind in manager else kind
+        inner = partial(replayed, flow, value, of, entered, awaited=True)
+        return _managers.replayed(manager.pop(), inner)
     lazy = "awaitable" in {first, kind} and not awaited
     match kind:
         case "generator":
@@ -313,8 +320,21 @@ async def _again(
         await source.aclose()
 
 
+def _entered(make: Callable[[], Any]) -> Any:
+    manager = make()
+    if hasattr(type(manager), "__aenter__"):
+        return manager.__aenter__()
+    return manager.__enter__()
+
+
 def raising(error: BaseException, returned_as: str) -> Any:
-    """Raise, or return the awaitable that raises, as the recorded call did."""
+    """Raise, or return what raises when it is taken, as the recorded call did."""
+    if returned_as in {_managers.SYNC, _managers.ASYNC}:
+
+        def enter() -> Any:
+            raise error
+
+        return _managers.replayed(returned_as, enter)
     if returned_as.startswith("awaitable"):
         return _raise(error)
     raise error

@@ -32,7 +32,7 @@ LAYERS = [
     """session sessions _calls _streams _core _current _opening _closing _sealing
     _forking _recording _recorded _unrecorded _replayed _flow _driving _requests
     _claims _turns _tape _stepping _stream_objects _ending _spec _binding
-    _context _lifecycle""",
+    _context _lifecycle _managers""",
     # The typed front.
     "decorators _decorate _options _wrapping _kinds _step_runs",
     # Around it.
@@ -44,7 +44,12 @@ FRONT = "__init__"
 
 #: A plain call may turn out to give a stream, and a stream ends as a call does: these
 #: know each other, by module and not by name, so that either may be imported first.
-DRIVERS = {("_streams", "_calls"), ("_replayed", "_calls")}
+DRIVERS = {
+    ("_streams", "_calls"),
+    ("_replayed", "_calls"),
+    ("_managers", "_calls"),
+    ("_managers", "_streams"),
+}
 
 #: Calls that open, write, sync or change files, by the name that is called.
 TOUCHES_FILES = {
