@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import io
 import time
+import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from durable_agent._ending import is_control_flow, pack_error, pack_value, recor
 from durable_agent._flow import Flow
 from durable_agent._identity import encode_arguments, identify
 from durable_agent._requests import Raise, Run, Value
+from durable_agent._sealing import begin_close, seal
 from durable_agent._spec import asked, at_default, bind, flatten
 from durable_agent._stepping import enter_step, leave_step
 from durable_agent.errors import DecorationError, DurableError
@@ -63,7 +65,7 @@ def call(
         drive(flow.core, record(flow, pack_error(flow, error)))
         raise
     if inspect.isawaitable(result):
-        return _streams.awaiting(flow, result)
+        return _watched(flow, result)
     if is_stream(flow, result):
         return _streams.recorded(flow, result)
     if _managers.is_manager(flow, result):
@@ -133,10 +135,26 @@ def abandon(flow: Flow, error: BaseException) -> None:
 
     The outcome is appended; whatever is written next brings it to the file.
     """
-    ending = record(flow, pack_error(flow, error))
-    with flow.core.lock, contextlib.suppress(DurableError, OSError):
-        next(ending, None)
-        ending.close()
+    core, ending = flow.core, record(flow, pack_error(flow, error))
+    with contextlib.suppress(DurableError, OSError):
+        with core.lock:
+            next(ending, None)
+            ending.close()
+        if core.closing and begin_close(core, None):
+            seal(core)
+
+
+def _watched(flow: Flow, awaitable: Any) -> Any:
+    """Await and record; an awaitable that nobody awaits has an outcome too."""
+    begun: list[bool] = []
+    made = _streams.awaiting(flow, awaitable, begun)
+    weakref.finalize(made, _never_awaited, flow, begun).atexit = False
+    return made
+
+
+def _never_awaited(flow: Flow, begun: list[bool]) -> None:
+    if not begun:
+        abandon(flow, GeneratorExit("never awaited"))
 
 
 def covered(frame: Frame, target: Target) -> bool:

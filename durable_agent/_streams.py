@@ -240,8 +240,9 @@ def recorded(flow: Flow, stream: Any, prefix: str = "") -> Any:
     return taken if generator else SyncStream(taken, stream)
 
 
-async def awaiting(flow: Flow, awaitable: Awaitable[Any]) -> Any:
+async def awaiting(flow: Flow, awaitable: Awaitable[Any], begun: list[bool]) -> Any:
     """Await what a plain function returned, and record what comes of it."""
+    begun.append(True)
     try:
         with _calls.inside(flow):
             result = await awaitable

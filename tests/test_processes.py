@@ -5,6 +5,7 @@
 import asyncio
 import concurrent.futures
 import contextvars
+import gc
 import json
 import multiprocessing
 import os
@@ -402,3 +403,30 @@ def test_a_task_that_outlives_the_session_is_told_so(root):
     (error,) = asyncio.run(main())
     assert type(error).__name__ == "SessionClosedError"
     assert RAN == []
+
+
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+def test_an_awaitable_that_nobody_awaits_does_not_keep_the_session_open(root):
+    """It is in doubt, and the log is sealed and free when it is gone."""
+
+    @checkpointed_tool(name="plain")
+    def plain():
+        return later()
+
+    async def later():
+        return RAN.append(1)
+
+    async def main():
+        async with session("s", root=root):
+            made = plain()
+        del made
+        gc.collect()
+
+    asyncio.run(main())
+
+    assert RAN == []
+    (outcome,) = events(root, "tool/result")
+    assert outcome.meta["code"] == "TOOL_OUTCOME_UNKNOWN"
+    assert len(events(root, "run/end")) == 1
+    with pytest.warns(FinishedSessionWarning):
+        session("s", root=root).__enter__().close()
