@@ -158,7 +158,10 @@ class Flow:
         core = self.core
         core.check()
         draft = self._intent(again)
-        seq = core.append(draft)
+        try:
+            seq = core.append(draft)
+        except (StoreError, OSError) as error:
+            raise self._failed_checkpoint(error) from error
         slot = core.history.attempts[draft.call or "", draft.meta["attempt"]]
         self.slot = slot
         if again is None:
@@ -170,9 +173,7 @@ class Flow:
             yield Barrier(seq) if self.barrier else Eager(seq)
         except (StoreError, OSError) as error:
             core.in_flight -= 1
-            failed = self._failed_checkpoint(error)
-            core.fail(failed)
-            raise failed from error
+            raise self._failed_checkpoint(error) from error
         except BaseException:
             core.in_flight -= 1
             yield from self._abort(slot)
@@ -286,7 +287,8 @@ class Flow:
         return error.advise(f"session.cancel: {self.core.cancelled}")
 
     def _failed_checkpoint(self, error: BaseException) -> CheckpointError:
-        return CheckpointError(
+        """Latch the session, and return what it says from now on."""
+        failed = CheckpointError(
             f"{self.name} did not run: its intent could not be made durable: {error}",
             session=self.core.id,
             advice="Mend the cause and open the session again.",
@@ -294,6 +296,8 @@ class Flow:
             offset=getattr(error, "offset", None),
             seq=getattr(error, "seq", None),
         )
+        self.core.fail(failed)
+        return failed
 
 
 def _utf8(text: str | None) -> str | None:

@@ -258,7 +258,8 @@ def test_a_loop_that_was_closed_before_its_barrier_is_ignored():
     seq = file.append()
     waiting = file.commit.aflush(seq)
     task = loop.create_task(waiting)
-    loop.call_soon(loop.stop)
+    # It joins a barrier after one pass of the loop.
+    loop.call_soon(loop.call_soon, loop.stop)
     loop.run_forever()
     gate.wait()
     other = Caller(file.commit.flush, file.append())
@@ -338,6 +339,7 @@ def test_closing_waits_for_what_tasks_began():
     async def main():
         flushing = asyncio.ensure_future(flush_new(file))
         writing = asyncio.ensure_future(file.commit.awrite(file.append()))
+        await asyncio.sleep(0)
         await asyncio.sleep(0)
         file.commit.close()
         seen = (list(file.lines), list(file.syncs))

@@ -158,7 +158,7 @@ def drawn():
 
     for strategy in strategies.ALONE.values():
         _draw(strategy, lambda value: see("alone", value), 40)
-    _draw(strategies.values(), see_parts, 600)
+    _draw(strategies.values(), see_parts, 1500)
     return seen
 
 
