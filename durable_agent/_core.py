@@ -97,8 +97,6 @@ class Core:
     sealed: bool = False
     #: The recorded calls that this run left out, for people.
     unused: str = ""
-    #: The last seq that a barrier covered when it returned.
-    flushed: int = -1
     #: An outcome above this seq, handed out alone and next, needs no telling.
     handed: int = -1
     #: Outcomes recorded since the last event that never reached their caller.

@@ -179,7 +179,6 @@ class Flow:
             yield from self._abort(slot)
             raise
         if core.cancelled is None and core.latch is None:
-            core.flushed = max(core.flushed, seq) if self.barrier else core.flushed
             return Run()
         core.in_flight -= 1
         yield from self._abort(slot)
