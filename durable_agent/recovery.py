@@ -7,6 +7,7 @@ here writes, waits or decides; see ``replay.py`` for decisions.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from attrs import define, evolve, field
@@ -69,7 +70,7 @@ class History:
     #: What is applied from now on happens in this run and is not there to replay.
     live: bool = False
     #: The newest outcomes by seq, for the turns that a later event brings.
-    _recent: dict[int, Slot] = field(factory=dict)
+    _recent: OrderedDict[int, Slot] = field(factory=OrderedDict)
 
     def apply(self, head: Head) -> None:  # noqa: PLR0912 - one branch an event type
         """Take one event in. Events come in the order of seq."""
@@ -212,9 +213,9 @@ class History:
             return
         if may_settle(self, slot, resolving=head.type == ev.TOOL_RESOLVE):
             slot.outcome = outcome
-            if len(self._recent) >= _RECENT:
-                self._recent.clear()
             self._recent[head.seq] = slot
+            if len(self._recent) > _RECENT:
+                self._recent.popitem(last=False)
 
     def _value(self, head: Head) -> None:
         slot = Slot(

@@ -26,7 +26,7 @@ from durable_agent.recovery import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from durable_agent.recovery import History, Slot
+    from durable_agent.recovery import History, Recorded, Slot
 
 #: What to do with a recorded call that was asked for again:
 #: deliver    hand its value or error out, in turn
@@ -67,18 +67,14 @@ def settle(
         case "suspended" | "not_applied":
             return "rerun"
         case _:
-            return _settle_code(history, slot, in_doubt, again=again)
+            return _settle_code(outcome, history.went_on(slot), in_doubt, again=again)
 
 
 def _settle_code(
-    history: History, slot: Slot, in_doubt: Action, *, again: bool
+    outcome: Recorded, went_on: bool, in_doubt: Action, *, again: bool
 ) -> Action:
-    outcome = slot.outcome
-    if outcome is None:
-        return in_doubt
     if outcome.code == ev.RESULT_NOT_STORABLE:
         return "rerun" if again else "lost"
-    went_on = history.went_on(slot)
     if outcome.code == ev.ABORTED_BEFORE_DISPATCH:
         return "park" if went_on else "rerun"
     if not went_on:
@@ -267,17 +263,13 @@ def _has_effect(slot: Slot) -> bool:
     return slot.kind == "tool" and slot.effect == "side_effect"
 
 
-def last_request(
-    history: History, of: str | None = None, *, before: int | None = None
-) -> Slot | None:
+def last_request(history: History, of: str | None = None) -> Slot | None:
     """Return the last top-level model request that belongs to the transcript."""
     found = None
     for slot in history.slots:
         if slot.kind != "llm" or slot.parent is not None or slot.side:
             continue
         if of is not None and slot.name != of:
-            continue
-        if before is not None and slot.first >= before:
             continue
         if found is None or slot.intent > found.intent:
             found = slot
