@@ -11,6 +11,7 @@ import inspect
 import logging
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from durable_agent import _current
@@ -43,7 +44,8 @@ _LOOK_SECONDS: Final = 0.1
 
 def drive(core: Core, flow: Generator[Request, Any, _T]) -> _T:
     """Run a flow to its end in this thread."""
-    core.turns.seen_thread()
+    with core.lock:
+        core.turns.seen_thread()
     step: Callable[[Any], Request] = flow.send
     given: Any = None
     while True:
@@ -72,7 +74,8 @@ async def adrive(core: Core, flow: Generator[Request, Any, _T]) -> _T:
     """Run a flow to its end in this task."""
     task = asyncio.current_task()
     if task is not None:
-        core.turns.seen_task(task)
+        with core.lock:
+            core.turns.seen_task(task)
     step: Callable[[Any], Request] = flow.send
     given: Any = None
     while True:
@@ -158,8 +161,14 @@ def _wait(core: Core, wait: Wait, *, park: bool = False) -> bool:
         gate.acquire()
         waiter = Waiter(wait.ready, gate.release, wait.place)
         core.turns.add(waiter)
+    until = time.monotonic() + wait.seconds
     try:
-        gate.acquire(timeout=wait.seconds)
+        while (left := until - time.monotonic()) > 0:
+            if gate.acquire(timeout=min(left, _LOOK_SECONDS)):
+                break
+            with core.lock:
+                if not park and core.turns.alone_in_thread():
+                    break
     finally:
         with core.lock:
             core.turns.drop(waiter)
@@ -261,7 +270,9 @@ async def _await_turn(core: Core, wait: Wait) -> bool:
         left = until - loop.time()
         if future.done():
             return
-        if left <= 0 or core.turns.alone_in_loop(task, _holder(core)):
+        with core.lock:
+            alone = core.turns.alone_in_loop(task, _holder(core))
+        if left <= 0 or alone:
             future.set_result(None)
         else:
             timer = loop.call_later(min(left, _LOOK_SECONDS), look)
