@@ -12,11 +12,11 @@ import io
 import time
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from durable_agent import _current, _managers, _streams
 from durable_agent._claims import handed_out
-from durable_agent._current import FRAME, RESPONSE, STEP, TOOL_CALL_ID, Enclosing, Frame
+from durable_agent._current import FRAME, RESPONSE, STEP, TOOL_CALL_ID, Frame
 from durable_agent._driving import adrive, drive
 from durable_agent._ending import is_control_flow, pack_error, pack_value, record
 from durable_agent._flow import Flow
@@ -57,6 +57,8 @@ def call(
             return _streams.raising(error, returned_as)
         case Run():
             pass
+        case _:
+            assert_never(verdict)
     args, kwargs = fill_key(flow, target, args, kwargs)
     try:
         with inside(flow):
@@ -91,6 +93,8 @@ async def acall(
             raise error
         case Run():
             pass
+        case _:
+            assert_never(verdict)
     args, kwargs = fill_key(flow, target, args, kwargs)
     try:
         with inside(flow):
@@ -236,10 +240,7 @@ def fill_key(
 @contextlib.contextmanager
 def inside(flow: Flow) -> Iterator[None]:
     """Be inside the call: what is called now is nested in it."""
-    enclosing = flow.enclosing
-    if enclosing is None:
-        enclosing = flow.enclosing = _enclose(flow)
-    frame = FRAME.set(Frame(flow.core, enclosing))
+    frame = FRAME.set(Frame(flow.core, flow.enclosing))
     explicit = TOOL_CALL_ID.set(None)
     response = RESPONSE.set(None)
     try:
@@ -250,21 +251,6 @@ def inside(flow: Flow) -> Iterator[None]:
             FRAME.reset(frame)
             TOOL_CALL_ID.reset(explicit)
             RESPONSE.reset(response)
-
-
-def _enclose(flow: Flow) -> Enclosing:
-    if flow.call is None or flow.slot is None:
-        msg = "a body runs only after its checkpoint"
-        raise AssertionError(msg)
-    outer = flow.frame.enclosing
-    model = flow.spec.kind == "llm"
-    return Enclosing(
-        call=flow.call,
-        slot=flow.slot,
-        opens=flow.effect == "composite" or model,
-        in_model=model or (outer is not None and outer.in_model),
-        covers=flow.covers,
-    )
 
 
 def is_stream(flow: Flow, result: Any) -> bool:

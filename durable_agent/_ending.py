@@ -129,8 +129,7 @@ def record(flow: Flow, packed: Packed | None) -> Generator[Request, Any, None]:
         OutcomeNotRecordedError: it could not be appended; it carries the outcome.
     """
     core, slot = flow.core, flow.slot
-    if flow.enclosing is not None:
-        flow.enclosing.done = True
+    flow.enclosing.done = True
     core.in_flight -= 1
     if packed is None or slot is None:
         core.turns.moved()
@@ -143,7 +142,8 @@ def record(flow: Flow, packed: Packed | None) -> Generator[Request, Any, None]:
     except (DurableError, OSError) as error:
         raise _not_recorded(flow, packed, error) from error
     if packed.meta["status"] == "suspended":
-        _rewind(flow)
+        # Made again, its children replay.
+        core.replay.rewind(flow.enclosing.children)
     answered(core, slot)
     durable = flow.spec.durable_outcome
     if durable is None:
@@ -159,13 +159,6 @@ def record(flow: Flow, packed: Packed | None) -> Generator[Request, Any, None]:
         raise
     if packed.warning:
         core.warn(ResultNotStorableWarning, packed.warning)
-
-
-def _rewind(flow: Flow) -> None:
-    """Let a suspended call's children replay when it is made again."""
-    core = flow.core
-    if flow.enclosing is not None:
-        core.replay.rewind(flow.enclosing.children)
 
 
 def _not_recorded(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from durable_agent._core import Core
     from durable_agent._current import Frame
     from durable_agent._identity import Identity
-    from durable_agent._requests import Request
+    from durable_agent._requests import Recording, Request
     from durable_agent._spec import Spec
     from durable_agent.recovery import Slot
 
@@ -71,9 +71,10 @@ class Flow:
     #: The provider's id of the tool call as it was given.
     provider_id: str | None = None
     slot: Slot | None = None
-    enclosing: Enclosing | None = None
     started: float = 0.0
-    call: Call | None = field(default=None)
+    call: Call | None = None
+    #: What is around the body; set by the checkpoint, before which nothing runs.
+    enclosing: Enclosing = field(init=False)
 
     def before(self) -> Generator[Request, Any, Verdict]:
         """Decide what the caller gets; `Run` only after the checkpoint."""
@@ -103,14 +104,11 @@ class Flow:
             return verdict
         return (yield from self._checkpoint(slot))
 
-    def ask_for_more(self) -> Generator[Request, Any, Verdict]:
+    def ask_for_more(self, stream: Recording) -> Generator[Request, Any, Verdict]:
         """Make a partly recorded stream's request again, if nothing came after it."""
-        core, slot = self.core, self.slot
+        core, slot = self.core, stream.slot
         core.check()
-        if slot is None or slot.outcome is None:
-            return Raise(self.aborted())
-        last = max((s.first for s in core.history.slots if s.recorded), default=-1)
-        if last > slot.outcome.seq:
+        if any(s.recorded and s.first > stream.seq for s in core.history.slots):
             return Value(None)
         yield from _recorded.wait_for_turn(core, slot.parent, END)
         return (yield from self._checkpoint(slot))
@@ -167,6 +165,7 @@ class Flow:
         if again is None:
             self._note(slot)
         self.call = self._call(slot, seq)
+        self.enclosing = self._enclose(self.call, slot)
         core.in_flight += 1
         core.turns.moved()
         try:
@@ -266,6 +265,17 @@ class Flow:
                 for name, value in self.bound.items()
                 if name in self.identity.arguments and name not in self.spec.redact
             },
+        )
+
+    def _enclose(self, call: Call, slot: Slot) -> Enclosing:
+        outer = self.frame.enclosing
+        model = self.spec.kind == "llm"
+        return Enclosing(
+            call=call,
+            slot=slot,
+            opens=self.effect == "composite" or model,
+            in_model=model or (outer is not None and outer.in_model),
+            covers=self.covers,
         )
 
     def _warn_of_equals(self, key: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
 import orjson
 
@@ -21,6 +21,7 @@ from durable_agent._requests import (
     HandOut,
     Park,
     Raise,
+    Recording,
     Value,
     Wait,
 )
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from durable_agent._requests import Request
     from durable_agent.events import Event
     from durable_agent.outcomes import Call
-    from durable_agent.recovery import Slot
+    from durable_agent.recovery import Recorded, Slot
 
 
 def take_similar(flow: Flow) -> Generator[Request, Any, Slot | None]:
@@ -95,7 +96,7 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
             return (yield from _verify_error(flow, slot))
         case "unknown":
             call = yield from recorded_call(core, slot)
-            yield from _own_turn(core, slot)
+            yield from _own_turn(core, slot, cast("Recorded", slot.outcome))
             return (yield from unknown(flow, slot, call))
         case "lost":
             slot.delivered = True
@@ -106,6 +107,8 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
                 session=core.id,
             )
             return Raise(mark(error, slot))
+        case _:
+            assert_never(action)
 
 
 def _before_live(flow: Flow, slot: Slot) -> Generator[Request, Any, None]:
@@ -115,13 +118,12 @@ def _before_live(flow: Flow, slot: Slot) -> Generator[Request, Any, None]:
     yield from wait_for_turn(flow.core, slot.parent, END)
 
 
-def _own_turn(core: Core, slot: Slot) -> Generator[Request, Any, None]:
+def _own_turn(
+    core: Core, slot: Slot, outcome: Recorded
+) -> Generator[Request, Any, None]:
     """Wait until the slot's recorded outcome may be handed out."""
     slot.waiting = True
-    if slot.outcome is not None:
-        yield from wait_for_turn(
-            core, slot.parent, slot.outcome.turn, slot.outcome.place
-        )
+    yield from wait_for_turn(core, slot.parent, outcome.turn, outcome.place)
     slot.delivered = True
     core.turns.moved()
 
@@ -140,12 +142,9 @@ def wait_for_turn(
 
 
 def _deliver(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise]:
-    core, outcome = flow.core, slot.outcome
-    if outcome is None:
-        msg = "only a recorded outcome can be delivered"
-        raise AssertionError(msg)
+    core, outcome = flow.core, cast("Recorded", slot.outcome)
     event = yield Fetch(outcome.seq)
-    yield from _own_turn(core, slot)
+    yield from _own_turn(core, slot, outcome)
     flow.slot = slot
     core.stats["replayed_" + slot.kind] += 1
     if slot.kind == "llm":
@@ -158,7 +157,7 @@ def _from_event(flow: Flow, slot: Slot, event: Event) -> Value | Raise:
     data = event.data
     returned_as = event.meta.get("as", "")
     if "stream" in data:
-        return Value(data, returned_as)
+        return Value(Recording(slot, event.seq, data), returned_as)
     if "error" not in data:
         value = values.decode(orjson.dumps(data.get("value")))
         return Value(value, returned_as)

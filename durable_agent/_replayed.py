@@ -1,7 +1,9 @@
 """Recorded streams handed out again: the same chunks, the same end.
 
 A stream that its consumer had left gives what it gave then. Asked for more, it makes
-the request again if nothing was recorded since; else the code has left the path.
+the request again if nothing was recorded since; else the code has left the path. What
+a person said instead (a verifier's value, the text of an unknown outcome) is given in
+the chunks of a list or tuple, and as one chunk otherwise.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ import orjson
 from durable_agent import _calls, values
 from durable_agent._driving import adrive, drive
 from durable_agent._mark import mark
-from durable_agent._requests import Run
+from durable_agent._requests import Recording, Run
 from durable_agent._sync_pool import offload
 from durable_agent.errors import ReplayDivergedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Generator
 
     from durable_agent._flow import Flow
     from durable_agent.events import Event
@@ -28,27 +30,28 @@ def _chunks(event: Event) -> list[Any]:
     return [values.decode(orjson.dumps(raw)) for raw in event.data["chunks"]]
 
 
-def _seqs(flow: Flow) -> list[int]:
-    return [] if flow.slot is None else list(flow.slot.chunks)
+def _said(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def replay(
     flow: Flow,
-    data: Mapping[str, Any],
-    again: Callable[[], Generator[Any, Any, Any]] | None,
+    value: Any,
+    again: Callable[[], Generator[Any, Any, Any]],
 ) -> Generator[Any, Any, Any]:
     """Hand out a recorded stream."""
+    if not isinstance(value, Recording):
+        yield from _said(value)
+        return None
     handed = []
-    for seq in _seqs(flow):
+    for seq in list(value.slot.chunks):
         for chunk in _chunks(flow.core.log.get(seq)):
             handed.append(chunk)
             yield chunk
-    end = data["stream"]["end"]
-    _end(flow, end, data, handed)
-    if end == "complete":
-        return values.decode(orjson.dumps(data["stream"]["return"]))
-    verdict = drive(flow.core, flow.ask_for_more())
-    if again is None or not isinstance(verdict, Run):
+    if _is_complete(flow, value, handed):
+        return values.decode(orjson.dumps(value.data["stream"]["return"]))
+    verdict = drive(flow.core, flow.ask_for_more(value))
+    if not isinstance(verdict, Run):
         raise _no_more(flow)
     source = again()
     try:
@@ -61,24 +64,26 @@ def replay(
 
 async def areplay(
     flow: Flow,
-    data: Mapping[str, Any],
-    again: Callable[[], AsyncGenerator[Any, Any]] | None,
+    value: Any,
+    again: Callable[[], AsyncGenerator[Any, Any]],
 ) -> AsyncGenerator[Any, Any]:
     """Hand out a recorded async stream."""
+    if not isinstance(value, Recording):
+        for chunk in _said(value):
+            yield chunk
+        return
     handed = []
-    for seq in _seqs(flow):
+    for seq in list(value.slot.chunks):
         event = flow.core.log.peek(seq)
         if event is None:
             event = await offload(flow.core.log.get, seq)
         for chunk in _chunks(event):
             handed.append(chunk)
             yield chunk
-    end = data["stream"]["end"]
-    _end(flow, end, data, handed)
-    if end == "complete":
+    if _is_complete(flow, value, handed):
         return
-    verdict = await adrive(flow.core, flow.ask_for_more())
-    if again is None or not isinstance(verdict, Run):
+    verdict = await adrive(flow.core, flow.ask_for_more(value))
+    if not isinstance(verdict, Run):
         raise _no_more(flow)
     source = again()
     try:
@@ -90,12 +95,15 @@ async def areplay(
         await source.aclose()
 
 
-def _end(flow: Flow, end: str, data: Mapping[str, Any], handed: list[Any]) -> None:
+def _is_complete(flow: Flow, stream: Recording, handed: list[Any]) -> bool:
+    """Whether it ended by itself; raises the error that it ended with."""
+    end = stream.data["stream"]["end"]
     if end == "error":
-        error = values.decode_error(orjson.dumps(data["error"]))
-        raise error if flow.slot is None else mark(error, flow.slot)
+        error = values.decode_error(orjson.dumps(stream.data["error"]))
+        raise mark(error, stream.slot)
     if end == "complete":
         _calls.delivered(flow, handed)
+    return bool(end == "complete")
 
 
 def _no_more(flow: Flow) -> ReplayDivergedError:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from attrs import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from durable_agent.outcomes import Call
+    from durable_agent.recovery import Slot
 
 
 @frozen
@@ -86,6 +87,15 @@ class HandOut:
 
 
 Request: TypeAlias = Wait | Park | Eager | Barrier | Fetch | Load | Consult | HandOut
+
+
+@frozen
+class Recording:
+    """A recorded stream: its chunks are the slot's, ``seq`` and ``data`` its end's."""
+
+    slot: Slot
+    seq: int
+    data: Mapping[str, Any]
 
 
 @frozen

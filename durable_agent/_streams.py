@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from durable_agent import _calls, _current, _managers
 from durable_agent._driving import adrive, drive
@@ -57,6 +57,8 @@ def generate(
             raise error
         case Run():
             return (yield from live(flow, make))
+        case _:
+            assert_never(verdict)
 
 
 async def agenerate(
