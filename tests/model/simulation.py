@@ -11,7 +11,7 @@ import asyncio
 import random
 import warnings
 from collections import Counter, defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from unittest import mock
 
@@ -318,13 +318,11 @@ def run_once(
             store.crash(random.Random(seed * 7 + 1))
         process.dead = True
         loop.set_exception_handler(lambda *_: None)
-        for other in asyncio.all_tasks(loop):
+        left = asyncio.all_tasks(loop)
+        for other in left:
             other.cancel()
-        try:
-            left = asyncio.all_tasks(loop)
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        except BaseException:
-            pass
+        with suppress(BaseException):
+            loop.run_until_complete(_ends_of(left))
         loop.close()
         _forget(process)
     for warning in seen:
@@ -334,6 +332,10 @@ def run_once(
     if crashed:
         return "crash", None, process
     return *box["r"], process
+
+
+async def _ends_of(tasks):
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _forget(process):
