@@ -20,10 +20,10 @@ from durable_agent._current import FRAME, RESPONSE, STEP, TOOL_CALL_ID, Frame
 from durable_agent._driving import adrive, drive
 from durable_agent._ending import is_control_flow, pack_error, pack_value, record
 from durable_agent._flow import Flow
-from durable_agent._identity import encode_arguments, identify
+from durable_agent._identity import encode_arguments, identify, key_value
 from durable_agent._requests import Raise, Run, Value
 from durable_agent._sealing import begin_close, seal
-from durable_agent._spec import asked, at_default, bind, flatten
+from durable_agent._spec import asked, at_default, bind, flatten, lift
 from durable_agent._stepping import enter_step, leave_step
 from durable_agent.errors import DecorationError, DurableError
 from durable_agent.outcomes import EFFECTS
@@ -183,6 +183,7 @@ def prepare(
     """
     core = frame.core
     bound = bind(target, args, kwargs)
+    lift(spec, target, bound)
     name = target.qualified_name
     short = target.short_name
     if spec.name is not None:
@@ -198,7 +199,7 @@ def prepare(
     )
     key = None
     if spec.key is not None:
-        key = bound[spec.key] if isinstance(spec.key, str) else spec.key(bound)
+        key = key_value(spec.key, bound, name)
     identity = identify(
         spec.kind,
         name,
@@ -215,7 +216,7 @@ def prepare(
         short=short,
         effect=effect,
         bound=bound,
-        asked=asked(spec, bound),
+        asked=asked(spec, target, bound),
         at_default=at_default(target, bound),
         identity=identity,
         step=STEP.get(),

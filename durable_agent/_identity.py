@@ -89,6 +89,16 @@ def _redacted(raw: bytes, salt: str) -> bytes:
     return orjson.dumps({"$redacted": hashed.hexdigest()})
 
 
+def key_value(key: Any, bound: Mapping[str, Any], name: str) -> Any:
+    """Return the value of ``key=``: of the parameter it names, or what it returns."""
+    if not isinstance(key, str):
+        return key(bound)
+    if key not in bound:
+        msg = f"{name} is told apart by its argument {key!r} (key=), which is missing"
+        raise TypeError(msg)
+    return bound[key]
+
+
 def identify(
     kind: str,
     name: str,

@@ -168,6 +168,23 @@ def bind(
     return stub(*args, **kwargs)
 
 
+def lift(spec: Spec, target: Target, bound: dict[str, Any]) -> None:
+    """Give what options name among ``**kwargs`` places of their own in ``bound``."""
+    named = spec.ignore | spec.redact
+    if isinstance(spec.key, str):
+        named |= {spec.key}
+    if not named.difference(bound):
+        return
+    rest = bound.get(_rest(target), {})
+    bound |= {name: rest.pop(name) for name in sorted(named) if name in rest}
+
+
+def _rest(target: Target) -> str:
+    """Return the name of ``**kwargs``, "" if there is none."""
+    parameters = target.signature.parameters.values()
+    return next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
+
+
 def flatten(
     fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
@@ -302,12 +319,13 @@ def _bind_publicly(
     return bound.arguments
 
 
-def asked(spec: Spec, bound: Mapping[str, Any]) -> Mapping[str, Any]:
+def asked(spec: Spec, target: Target, bound: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments as a model gave them."""
     if spec.arguments is not None:
         given = bound.get(spec.arguments)
         return given if isinstance(given, dict) else {}
-    return bound
+    rest = _rest(target)
+    return {**bound[rest], **bound} if rest in bound else bound
 
 
 def at_default(target: Target, bound: Mapping[str, Any]) -> frozenset[str]:

@@ -1,0 +1,90 @@
+"""Options name arguments, also those that a function takes as ``**kwargs``."""
+
+import pytest
+
+from durable_agent import (
+    checkpointed_llm,
+    checkpointed_tool,
+    inspect_session,
+    session,
+)
+
+
+@pytest.mark.filterwarnings("ignore::durable_agent.FinishedSessionWarning")
+@pytest.mark.parametrize("decorate", [checkpointed_llm, checkpointed_tool])
+def test_what_is_redacted_among_keyword_arguments_is_nowhere_in_the_log(root, decorate):
+    """Wrappers of SDKs take ``**kwargs``, and the key of the service is one of them."""
+    ran = []
+
+    @decorate(redact="api_key")
+    def ask(prompt, **options):
+        ran.append(options)
+        return prompt
+
+    for _ in range(2):
+        with session("s", root=root):
+            ask("hi", api_key="sk-secret", seed=1)
+
+    logged = b"".join(file.read_bytes() for file in root.rglob("*.jsonl"))
+    assert b"sk-secret" not in logged
+    assert ran == [{"api_key": "sk-secret", "seed": 1}]
+
+
+@pytest.mark.filterwarnings("ignore::durable_agent.FinishedSessionWarning")
+def test_what_is_ignored_among_keyword_arguments_is_not_compared(root):
+    ran = []
+
+    @checkpointed_tool(ignore="now")
+    def send(to, **options):
+        ran.append(options)
+
+    for now in (1, 2):
+        with session("s", root=root):
+            send("joan", now=now, subject="hi")
+    with inspect_session("s", root=root) as log:
+        (call,) = [event for event in log.events() if event.type == "tool/call"]
+
+    assert ran == [{"now": 1, "subject": "hi"}]
+    assert call.data["args"] == {"to": "joan", "options": {"subject": "hi"}}
+
+
+@pytest.mark.filterwarnings("ignore::durable_agent.FinishedSessionWarning")
+def test_a_keyword_argument_can_be_the_key_of_a_call(root):
+    ran = []
+
+    @checkpointed_tool(key="order")
+    def ship(**options):
+        ran.append(options["order"])
+
+    for weight in (1, 2):
+        with session("s", root=root):
+            ship(order="A", weight=weight)
+            with pytest.raises(TypeError, match="'order'"):
+                ship(weight=1)
+
+    assert ran == ["A"]
+
+
+def test_a_tool_that_takes_keyword_arguments_answers_its_tool_call(root):
+    call = {"name": "send", "arguments": '{"to": "joan"}'}
+    turn = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": call}],
+    }
+
+    @checkpointed_llm
+    def ask(messages):
+        return turn
+
+    @checkpointed_tool
+    def send(**options):
+        return f"sent to {options['to']}"
+
+    with session("s", root=root) as s:
+        ask([{"role": "user", "content": "hi"}])
+        send(to="joan")
+        messages = s.messages()
+
+    assert messages[-1]["tool_call_id"] == "c1"
+    assert messages[-1]["content"] == "sent to joan"
