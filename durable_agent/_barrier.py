@@ -195,10 +195,12 @@ class GroupCommit:
         if not SYNCS.ready():
             self.flush(seq)
             return
-        # Whoever else is ready in this pass of the loop joins the same barrier.
-        await asyncio.sleep(0)
         future = asyncio.get_running_loop().create_future()
-        self._queue.enter(Ticket(seq, future))
+        try:
+            # Whoever else is ready in this pass of the loop joins the same barrier.
+            await asyncio.sleep(0)
+        finally:
+            self._queue.enter(Ticket(seq, future))
         if seq > progress.durable:
             await future
         progress.require_durable(seq)

@@ -75,9 +75,20 @@ def _sorted(tag: str, done: dict[str, Any]) -> Json:
             rest = {k: v for k, v in state.items() if k != _NOT_COMPARED}
             return {tag: {**body, "state": rest}}
         return done
+    if tag == "$error":
+        return {tag: [_without_text(entry) for entry in body]}
     if tag == "$ndarray":
         return {tag: {k: v for k, v in body.items() if k != "order"}}
     return {tag: sorted(body, key=_dump)}
 
 
-_UNORDERED: Final = frozenset({"$dict", "$set", "$frozenset", "$obj", "$ndarray"})
+def _without_text(entry: Any) -> Json:
+    """Drop the text of an error that has its parts: it may show addresses."""
+    if type(entry) is dict and ("args" in entry or "message" in entry):
+        return {name: part for name, part in entry.items() if name != "text"}
+    return entry
+
+
+_UNORDERED: Final = frozenset(
+    {"$dict", "$set", "$frozenset", "$obj", "$ndarray", "$error"}
+)

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from openai import Omit
 from openai.types.chat import ChatCompletion, ParsedChatCompletion
 from openai.types.responses import Response
 
+from durable_agent import values
 from durable_agent.errors import ValueNotStorableError
 from durable_agent.values import decode, encode, to_plain
 from tests import value_types as vt
@@ -193,3 +195,13 @@ def test_another_process_with_other_hashes_reads_the_same(tmp_path):
     )
 
     assert (read.returncode, read.stderr.decode()) == (0, "")
+
+
+def test_an_error_is_the_same_argument_whatever_address_its_text_shows():
+    """The text of an error with an object in it differs from process to process."""
+    recorded = values.encode(ValueError("text", Omit()))
+
+    again = values.encode(values.decode(recorded))
+
+    assert again != recorded
+    assert values.canonical(again) == values.canonical(recorded)
