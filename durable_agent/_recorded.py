@@ -97,7 +97,7 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
         case "unknown":
             call = yield from recorded_call(core, slot)
             yield from _own_turn(core, slot, cast("Recorded", slot.outcome))
-            return (yield from unknown(flow, slot, call))
+            return unknown(flow, slot, call)
         case "lost":
             slot.delivered = True
             core.turns.moved()
@@ -210,7 +210,7 @@ def _ask(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | None
     seq = core.append_outcome(slot, ev.TOOL_RESULT, raw, meta)
     yield from _hand_out(core, seq)
     core.stats["in_doubt"] += 1
-    return (yield from unknown(flow, slot, call))
+    return unknown(flow, slot, call)
 
 
 def _completed(
@@ -251,9 +251,7 @@ def _verify_error(
     return (yield from _deliver(flow, slot))
 
 
-def unknown(
-    flow: Flow, slot: Slot, call: Call
-) -> Generator[Request, Any, Value | Raise]:
+def unknown(flow: Flow, slot: Slot, call: Call) -> Value | Raise:
     """Tell the caller that nobody knows: raise, or return the model-visible text."""
     answered(flow.core, slot)
     text = unknown_text(flow.short, flow.effect)
@@ -266,7 +264,6 @@ def unknown(
         "happened, then session.resolve(call, ...); or give the tool verify=."
     )
     return Raise(mark(error, slot))
-    yield  # pragma: no cover - a flow is a generator, also where it asks nothing
 
 
 def closed(flow: Flow) -> Value | Raise:

@@ -47,7 +47,7 @@ def judge(flow: Flow) -> Generator[Request, Any, Value | Raise | None]:
     if before is not None and (before.call, before.attempt) in core.told_unknown:
         # A blanket retry around the tool must not run what may have happened.
         call = yield from recorded_call(core, before)
-        return (yield from unknown(flow, before, call))
+        return unknown(flow, before, call)
     if replay.continued:
         return None
     yield from wait_for_turn(core, flow.parent, END)
