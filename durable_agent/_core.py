@@ -17,7 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
-from attrs import define, field
+from attrs import define, evolve, field
 
 from durable_agent import events as ev
 from durable_agent._current import PROCESS
@@ -284,6 +284,12 @@ class Core:
         seq = self.append(Draft(type_, raw, slot.call, slot.key, meta))
         self.turns.moved()
         return seq
+
+    def not_handed(self, slot: Slot, seq: int) -> None:
+        """Note that an outcome never reached its caller, who was cancelled."""
+        self.unhanded.append(seq)
+        if slot.outcome is not None and slot.outcome.seq == seq:
+            slot.outcome = evolve(slot.outcome, handed=False)
 
     def take_unseen(self) -> Sequence[Event]:
         """Return the events that observers have not been shown, once."""

@@ -155,7 +155,7 @@ def record(flow: Flow, packed: Packed | None) -> Generator[Request, Any, None]:
     except (DurableError, OSError) as error:
         raise _not_recorded(flow, packed, error) from error
     except BaseException:
-        core.unhanded.append(seq)
+        core.not_handed(slot, seq)
         raise
     if packed.warning:
         core.warn(ResultNotStorableWarning, packed.warning)

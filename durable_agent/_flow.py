@@ -73,6 +73,8 @@ class Flow:
     slot: Slot | None = None
     started: float = 0.0
     call: Call | None = None
+    #: What the log has of it is said: cancelled now, it is not asked for again.
+    settled: bool = False
     #: What is around the body; set by the checkpoint, before which nothing runs.
     enclosing: Enclosing = field(init=False)
 
@@ -91,9 +93,14 @@ class Flow:
             core.turns.moved()
             try:
                 verdict = yield from _recorded.settle(self, slot)
-            except Exception as error:
-                # A verifier or the disk failed: asked again, it is the same call.
-                core.replay.put_back(slot)
+            except BaseException as error:
+                # A verifier or the disk failed, or the caller gave up waiting: asked
+                # again, it is the same call.
+                if isinstance(error, Exception):
+                    core.replay.put_back(slot)
+                elif not self.settled:
+                    core.replay.give_up(slot)
+                    core.turns.moved()
                 if isinstance(error, StoreError):
                     core.fail(error)
                 raise

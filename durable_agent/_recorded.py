@@ -84,7 +84,7 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
             yield from _before_live(flow, slot)
             return None
         case "park":
-            slot.delivered = True
+            flow.settled = slot.delivered = True
             core.turns.moved()
             yield Park(core.options.replay_wait)
             return Raise(mark(TimeoutError(), slot))
@@ -208,7 +208,7 @@ def _ask(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | None
         "cause": RECOVERY_CAUSE,
     }
     seq = core.append_outcome(slot, ev.TOOL_RESULT, raw, meta)
-    yield from _hand_out(core, seq)
+    yield from _hand_out(flow, slot, seq)
     core.stats["in_doubt"] += 1
     return unknown(flow, slot, call)
 
@@ -219,21 +219,22 @@ def _completed(
     raw = b'{"value":' + values.encode(said.value) + b',"cause":"verified"}'
     meta = {"status": "value", "cause": "verified"}
     seq = flow.core.append_outcome(slot, ev.TOOL_RESOLVE, raw, meta)
-    yield from _hand_out(flow.core, seq)
+    yield from _hand_out(flow, slot, seq)
     flow.core.stats["verified"] += 1
     answered(flow.core, slot)
     return Value(said.value)
 
 
-def _hand_out(core: Core, seq: int) -> Generator[Request, Any, None]:
+def _hand_out(flow: Flow, slot: Slot, seq: int) -> Generator[Request, Any, None]:
     """Make a settled outcome durable, and wait for its turn as any outcome."""
+    flow.settled = True
     try:
         yield Barrier(seq, finish=True)
         yield HandOut(seq)
     except (DurableError, OSError):
         raise
     except BaseException:
-        core.unhanded.append(seq)
+        flow.core.not_handed(slot, seq)
         raise
 
 

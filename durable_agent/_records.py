@@ -83,6 +83,8 @@ class Slot:
     waiting: bool = False
     delivered: bool = False
     off: bool = False
+    #: Its caller was cancelled before it had anything: it may be asked for again.
+    given_up: bool = False
     #: A later slot is the retry of this one.
     retried: bool = False
 

@@ -151,7 +151,7 @@ class Replay:
         """Return the lowest unused record of this identity and mark it asked for."""
         loose = None
         for slot in self.history.by_identity.get((parent, key), ()):
-            if slot.asked or not slot.recorded:
+            if (slot.asked and not slot.given_up) or not slot.recorded:
                 continue
             if (slot.resp, slot.tcid) == (resp, tcid):
                 return self.use(slot)
@@ -161,7 +161,7 @@ class Replay:
 
     def use(self, slot: Slot) -> Slot:
         """Mark a record as asked for."""
-        slot.asked = True
+        slot.asked, slot.given_up = True, False
         if slot.kind != "value":
             self.replayed.append(slot.name)
         return slot
@@ -170,6 +170,10 @@ class Replay:
         """Make a record available again: what asked for it got nothing."""
         slot.asked = slot.delivered = slot.waiting = False
         self.lane(slot.parent).restart()
+
+    def give_up(self, slot: Slot) -> None:
+        """Wait no more for a record whose caller went; it may be asked for again."""
+        slot.delivered = slot.given_up = True
 
     def similar(
         self,
@@ -196,7 +200,10 @@ class Replay:
     def retry_of(
         self, parent: str | None, key: str, resp: str | None, tcid: str | None
     ) -> Slot | None:
-        """Return the failed call that this one is another attempt at, if it is."""
+        """Return the call that this one is another attempt at, if it is.
+
+        It failed, or its caller was cancelled and never had its outcome.
+        """
         for slot in reversed(self.history.by_identity.get((parent, key), ())):
             if (slot.resp, slot.tcid) != (resp, tcid) or slot.kind == "value":
                 continue
@@ -207,12 +214,8 @@ class Replay:
                 if slot.recorded:
                     return None
                 continue
-            failed = tcid is not None or slot.outcome.status in {
-                ERROR,
-                SUSPENDED,
-                CODE,
-                NOT_APPLIED,
-            }
+            failed = slot.outcome.status in {ERROR, SUSPENDED, CODE, NOT_APPLIED}
+            failed |= tcid is not None or not slot.outcome.handed
             return slot if failed and not slot.retried else None
         return None
 
