@@ -120,8 +120,7 @@ def _after_fork() -> None:
     PROCESS.cores = []
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def opened(core: Core) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, assert_never
 
 from durable_agent import _current
 from durable_agent._requests import (
@@ -31,6 +30,7 @@ from durable_agent._turns import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
+    from contextvars import Context
 
     from durable_agent._core import Core
     from durable_agent._requests import Request
@@ -125,8 +125,8 @@ def _perform(core: Core, request: Request) -> Any:
                 msg = f"{fn!r} is async, and the tool is not: give it a plain function"
                 raise TypeError(msg)
             return said
-        case Wait(ready, seconds):
-            return _wait(core, Wait(ready, seconds))
+        case Wait():
+            return _wait(core, request)
         case Park(seconds):
             if not _in_loop():
                 _wait(
@@ -135,6 +135,8 @@ def _perform(core: Core, request: Request) -> Any:
         case HandOut(seq):
             with core.lock:
                 core.waves.append([seq])
+        case _:
+            assert_never(request)
     return None
 
 
@@ -204,6 +206,8 @@ async def _aperform(core: Core, request: Request) -> Any:
                 future = loop.create_future()
                 waves.join(future, seq)
                 await future
+        case _:
+            assert_never(request)
     return None
 
 
@@ -231,11 +235,12 @@ async def _afinish(work: Coroutine[Any, Any, None], finish: bool) -> None:
 
 def _holder(core: Core) -> Any:
     """Return whether a task's context has the session; unknown counts as yes."""
-    if sys.version_info < (3, 12):
-        return lambda _task: True
 
     def holds(task: asyncio.Task[Any]) -> bool:
-        frame = task.get_context().get(_current.FRAME)
+        context: Callable[[], Context] | None = getattr(task, "get_context", None)
+        if context is None:
+            return True  # before Python 3.12
+        frame = context().get(_current.FRAME)
         return frame is not None and frame.core is core
 
     return holds

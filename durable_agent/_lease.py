@@ -38,14 +38,14 @@ _POLL_SECONDS: Final = 0.02
 _open: dict[str, int] = {}
 _guard = threading.Lock()
 
-if hasattr(os, "register_at_fork"):
 
-    def _forget() -> None:
-        global _guard  # noqa: PLW0603 - a thread that is gone here may hold the old one
-        _guard = threading.Lock()
-        _open.clear()
+def _forget() -> None:
+    global _guard  # noqa: PLW0603 - a thread that is gone here may hold the old one
+    _guard = threading.Lock()
+    _open.clear()
 
-    os.register_at_fork(after_in_child=_forget)
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class Lease:

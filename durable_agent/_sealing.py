@@ -14,8 +14,6 @@ from durable_agent.errors import DurableError, ReplayDivergedWarning
 from durable_agent.events import Draft
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from durable_agent._core import Core
     from durable_agent.recovery import History, Slot
 
@@ -130,8 +128,3 @@ def latched(core: Core, error: BaseException | None) -> BaseException | None:
     if not isinstance(error, DurableError):
         error.add_note(f"The session had failed before: {latch}")
     return None
-
-
-def open_calls(core: Core) -> Iterable[str]:
-    """Return the names of the calls that are in flight, for messages."""
-    return [s.name for s in core.history.slots if not s.recorded and s.outcome is None]
