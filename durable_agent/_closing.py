@@ -16,7 +16,7 @@ from durable_agent._texts import text_of, unknown_text
 from durable_agent.errors import DurableError, TranscriptError
 from durable_agent.events import Draft
 from durable_agent.outcomes import Call
-from durable_agent.recovery import CLOSER_CAUSE, is_open
+from durable_agent.recovery import CLOSER_CAUSE
 from durable_agent.replay import last_request
 from durable_agent.transcript import (
     assistant_message,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from durable_agent._core import Core
     from durable_agent.events import Event
-    from durable_agent.recovery import History, Slot
+    from durable_agent.recovery import History, Recorded, Slot
     from durable_agent.store import LogReader
     from durable_agent.transcript import ToolCall
 
@@ -114,7 +114,7 @@ class Transcript:
         outcome = slot.outcome
         if outcome is None or outcome.status != "value":
             return None
-        return assistant_message(response_value(self._log, slot))
+        return assistant_message(response_value(self._log, slot, outcome))
 
     def open_calls(self, slot: Slot) -> Iterator[ToolCall]:
         """Yield the tool calls of a request's response that have no record at all."""
@@ -161,14 +161,11 @@ class Transcript:
             data = self._log.get(outcome.seq).data
             error = values.decode_error(orjson.dumps(data["error"]))
             return error_text(error)
-        return result_text(response_value(self._log, slot))
+        return result_text(response_value(self._log, slot, outcome))
 
 
-def response_value(log: LogReader, slot: Slot) -> Any:
+def response_value(log: LogReader, slot: Slot, outcome: Recorded) -> Any:
     """Return the recorded value of a call; chunks of a stream as a list."""
-    outcome = slot.outcome
-    if outcome is None:
-        return None
     data = log.get(outcome.seq).data
     if "stream" not in data:
         return values.decode(orjson.dumps(data.get("value")))
@@ -215,11 +212,7 @@ def closers(core: Core) -> list[Draft]:
 
 
 def _open(history: History) -> Iterable[Slot]:
-    for slot in history.in_doubt():
-        outcome = slot.outcome
-        if is_open(slot) and (outcome is None or not outcome.synthetic):
-            if outcome is None:
-                yield slot
+    return (slot for slot in history.in_doubt() if slot.outcome is None)
 
 
 def _closer(slot: Slot) -> Draft:

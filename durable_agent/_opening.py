@@ -78,7 +78,11 @@ class Request:
             if not fits:
                 msg = f"{name}={value!r} is no value of this option of a session"
                 raise TypeError(msg)
-        orjson.dumps(self.metadata)
+        try:
+            orjson.dumps(dict(self.metadata or {}))
+        except (TypeError, ValueError) as error:
+            msg = f"metadata of session {self.id!r} must be plain JSON: {error}"
+            raise TypeError(msg) from error
 
 
 def _none_or(value: object, kind: type) -> bool:
@@ -117,14 +121,12 @@ def store_of(root: str | os.PathLike[str] | None, store: Store | None) -> Store:
 def open_core(request: Request) -> Core:
     """Open in this thread; blocks for the lease up to ``lock_timeout``."""
     store = store_of(request.root, request.store)
-    _check(request)
     return _open(request, store, request.lock_timeout)
 
 
 async def aopen_core(request: Request) -> Core:
     """Open without blocking the loop, also while the lease is waited for."""
     store = store_of(request.root, request.store)
-    _check(request)
     until = time.monotonic() + request.lock_timeout
     while True:
         try:
@@ -133,23 +135,6 @@ async def aopen_core(request: Request) -> Core:
             if time.monotonic() >= until:
                 raise
         await asyncio.sleep(_RETRY_SECONDS)
-
-
-def _check(request: Request) -> None:
-    """Refuse options that would fail later, before anything is opened."""
-    if request.on_divergence not in {"raise", "warn", "ignore"}:
-        given = request.on_divergence
-        msg = f"on_divergence is 'raise', 'warn' or 'ignore', not {given!r}"
-        raise ValueError(msg)
-    handler = request.on_unknown
-    if not (handler is None or callable(handler) or handler in {"raise", "return"}):
-        msg = f"on_unknown is 'raise', 'return' or a callable, not {handler!r}"
-        raise ValueError(msg)
-    try:
-        orjson.dumps(dict(request.metadata or {}))
-    except TypeError as error:
-        msg = f"metadata of session {request.id!r} must be plain JSON: {error}"
-        raise TypeError(msg) from error
 
 
 def _close_unclaimed(core: Core) -> None:

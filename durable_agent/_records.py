@@ -42,11 +42,6 @@ class Recorded:
     #: False: its caller was cancelled before it had the outcome.
     handed: bool = True
 
-    @property
-    def synthetic(self) -> bool:
-        """Whether recovery made it up, because no body's end was recorded."""
-        return self.cause in {RECOVERY_CAUSE, CLOSER_CAUSE}
-
 
 @define(eq=False)
 class Slot:

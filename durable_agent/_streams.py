@@ -344,5 +344,4 @@ def raising(error: BaseException, returned_as: str) -> Any:
 
 
 async def _raise(error: BaseException) -> Any:
-    with contextlib.nullcontext():
-        raise error
+    raise error
