@@ -87,8 +87,6 @@ def write_tail_again(index: Index) -> int:
     On return all events of the index are durable, and their names. A segment without
     any event only has its name made durable: its header was synced before it got one.
     """
-    if not index.segments:
-        return 0
     written = 0
     if index.attested + 1 < index.next_seq:
         written = rewrite_tail(index, sync=True)
