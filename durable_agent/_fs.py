@@ -218,15 +218,16 @@ class Disk:
         self._insist(lambda: os.rmdir(path))
 
     def _insist(self, action: Callable[[], None]) -> None:
-        for attempt in range(_RENAME_TRIES):
+        attempt = 1
+        while True:
             try:
                 return action()
             except PermissionError as error:
                 busy = getattr(error, "winerror", None) in _WINDOWS_BUSY
-                if not busy or attempt == _RENAME_TRIES - 1:
+                if not busy or attempt == _RENAME_TRIES:
                     raise
-            self.pause(0.01 * 2**attempt)
-        return None
+            self.pause(0.005 * 2**attempt)
+            attempt += 1
 
     def pause(self, seconds: float) -> None:
         """Wait between two attempts."""

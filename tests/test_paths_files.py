@@ -337,12 +337,12 @@ def test_a_file_that_takes_no_bytes_is_an_error(store, disk, operation):
 
 
 def test_a_directory_that_is_deleted_while_it_is_locked_is_made_again(store, disk):
-    gone = [True]
+    """Another process deletes the session just before it is opened."""
 
     def does(real, path):
-        if gone.pop() if gone else False:
-            os.rmdir(os.path.dirname(path))
-        return real()
+        del disk.does["lock"]
+        os.rmdir(os.path.dirname(path))
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
 
     disk.does["lock"] = does
     fill(store)
@@ -451,8 +451,8 @@ def test_a_listing_shows_what_is_there_and_why_it_cannot_be_read(store, tmp_path
     (tmp_path / "damaged" / segment_name(0)).write_bytes(b"x" * 10)
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / segment_name(0)).write_bytes(b'{"format":99}\n')
-    (tmp_path / "%zz").mkdir()
-    (tmp_path / "%zz" / segment_name(0)).write_bytes(header("odd", 0, NO_PREV, 5))
+    (tmp_path / "%FF").mkdir()
+    (tmp_path / "%FF" / segment_name(0)).write_bytes(header("odd", 0, NO_PREV, 5))
     found = {info.id: info for info in store.list()}
 
     assert set(found) == {"s", "damaged", "newer", "odd"}
@@ -515,6 +515,32 @@ def test_a_note_that_cannot_be_read_says_nothing(tmp_path):
     disk = Disk()
     assert disk.read_note(str(tmp_path / "absent")) == ""
     assert disk.read_note(str(tmp_path)) == ""
+
+
+def test_what_vanishes_while_it_is_listed_is_left_out(store, disk, tmp_path):
+    """Another process deletes it; the others are listed all the same."""
+    fill(store)
+
+    def does(real, path):
+        if path.endswith(".jsonl"):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return real()
+
+    disk.does["lstat"] = does
+    (info,) = store.list()
+    disk.does.clear()
+
+    assert (info.id, info.size, info.problem) == ("s", 0, "")
+    assert list(JsonlStore(tmp_path / "absent").list()) == []
+
+
+def test_damage_that_stays_is_no_owner_who_is_just_writing(store, tmp_path):
+    """A reader beside an owner looks again, and then believes what it saw."""
+    fill(store)
+    (tmp_path / "s" / segment_name(0)).write_bytes(b"x" * 100 + b"\n")
+    with pytest.raises(LogCorruptError):
+        store.inspect("s")
+    assert str(tmp_path) in repr(store)
 
 
 def test_a_session_that_is_not_there_cannot_be_deleted(store, tmp_path):
