@@ -112,10 +112,16 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
 
 
 def _before_live(flow: Flow, slot: Slot) -> Generator[Request, Any, None]:
-    """Wait until every recorded call had its chance: nothing runs live before."""
+    """Wait until every recorded call had its chance: nothing runs live before.
+
+    Of a stream without an end, those before its first chunk: later ones may have come
+    of its chunks.
+    """
     slot.delivered = True
     flow.core.turns.moved()
-    yield from wait_for_turn(flow.core, slot.parent, END)
+    broken = slot.outcome is None and slot.began >= 0
+    turn = (slot.began, 0) if broken else END
+    yield from wait_for_turn(flow.core, slot.parent, turn)
 
 
 def _own_turn(
@@ -126,6 +132,25 @@ def _own_turn(
     yield from wait_for_turn(core, slot.parent, outcome.turn, outcome.place)
     slot.delivered = True
     core.turns.moved()
+
+
+def _begin_stream(core: Core, slot: Slot) -> Generator[Request, Any, None]:
+    """Wait until the recorded stream gives its first chunk; its end has its own turn.
+
+    What its consumer did between two chunks was recorded before the end.
+    """
+    began = slot.intent if slot.began < 0 else slot.began
+    yield from wait_for_turn(core, slot.parent, (began, 0))
+    if not slot.chunks:
+        # Nobody may take anything this time either, and nobody waits for that.
+        slot.delivered = True
+        core.turns.moved()
+
+
+def end_stream(core: Core, slot: Slot) -> Generator[Request, Any, None]:
+    """Wait until the end of a replayed stream may be handed out."""
+    if not slot.delivered and slot.outcome is not None:
+        yield from _own_turn(core, slot, slot.outcome)
 
 
 def wait_for_turn(
@@ -144,7 +169,10 @@ def wait_for_turn(
 def _deliver(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise]:
     core, outcome = flow.core, cast("Recorded", slot.outcome)
     event = yield Fetch(outcome.seq)
-    yield from _own_turn(core, slot, outcome)
+    if "stream" in event.data:
+        yield from _begin_stream(core, slot)
+    else:
+        yield from _own_turn(core, slot, outcome)
     flow.slot = slot
     core.stats["replayed_" + slot.kind] += 1
     if slot.kind == "llm":
@@ -277,6 +305,7 @@ def closed(flow: Flow) -> Value | Raise:
 
 __all__ = [
     "closed",
+    "end_stream",
     "recorded_call",
     "settle",
     "take_similar",

@@ -71,6 +71,8 @@ class Slot:
     side: bool = False
     outcome: Recorded | None = None
     chunks: list[int] = field(factory=list)
+    #: seq of the first chunk that any attempt gave, -1 for none.
+    began: int = -1
     #: Replay: there to be asked for; asked for; waiting for its turn; handed out;
     #: written off.
     recorded: bool = True

@@ -15,19 +15,27 @@ import orjson
 from durable_agent import _calls, values
 from durable_agent._driving import adrive, drive
 from durable_agent._mark import mark
+from durable_agent._recorded import end_stream
 from durable_agent._requests import Recording, Run
 from durable_agent._sync_pool import offload
+from durable_agent._tape import is_final
 from durable_agent.errors import ReplayDivergedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
+    from durable_agent._core import Core
     from durable_agent._flow import Flow
     from durable_agent.events import Event
 
 
 def _chunks(event: Event) -> list[Any]:
     return [values.decode(orjson.dumps(raw)) for raw in event.data["chunks"]]
+
+
+async def _achunks(core: Core, seq: int) -> list[Any]:
+    event = core.log.peek(seq)
+    return _chunks(await offload(core.log.get, seq) if event is None else event)
 
 
 def _said(value: Any) -> list[Any]:
@@ -43,11 +51,18 @@ def replay(
     if not isinstance(value, Recording):
         yield from _said(value)
         return None
-    handed = []
-    for seq in list(value.slot.chunks):
-        for chunk in _chunks(flow.core.log.get(seq)):
-            handed.append(chunk)
-            yield chunk
+    core, handed = flow.core, []
+    try:
+        for seq in list(value.slot.chunks):
+            for chunk in _chunks(core.log.get(seq)):
+                handed.append(chunk)
+                if is_final(flow, chunk):
+                    drive(core, end_stream(core, value.slot))
+                yield chunk
+        if value.data["stream"]["end"] != "closed":
+            drive(core, end_stream(core, value.slot))
+    finally:
+        _left(flow, value)
     if _is_complete(flow, value, handed):
         return values.decode(orjson.dumps(value.data["stream"]["return"]))
     verdict = drive(flow.core, flow.ask_for_more(value))
@@ -72,14 +87,18 @@ async def areplay(
         for chunk in _said(value):
             yield chunk
         return
-    handed = []
-    for seq in list(value.slot.chunks):
-        event = flow.core.log.peek(seq)
-        if event is None:
-            event = await offload(flow.core.log.get, seq)
-        for chunk in _chunks(event):
-            handed.append(chunk)
-            yield chunk
+    core, handed = flow.core, []
+    try:
+        for seq in list(value.slot.chunks):
+            for chunk in await _achunks(core, seq):
+                handed.append(chunk)
+                if is_final(flow, chunk):
+                    await adrive(core, end_stream(core, value.slot))
+                yield chunk
+        if value.data["stream"]["end"] != "closed":
+            await adrive(core, end_stream(core, value.slot))
+    finally:
+        _left(flow, value)
     if _is_complete(flow, value, handed):
         return
     verdict = await adrive(flow.core, flow.ask_for_more(value))
@@ -93,6 +112,14 @@ async def areplay(
             yield chunk
     finally:
         await source.aclose()
+
+
+def _left(flow: Flow, stream: Recording) -> None:
+    """Let nobody wait for a stream that its consumer has left, or has whole."""
+    core = flow.core
+    with core.lock:
+        stream.slot.delivered = True
+        core.turns.moved()
 
 
 def _is_complete(flow: Flow, stream: Recording, handed: list[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""A stream while it is recorded: chunks in small packed batches, then how it ended.
+"""A stream while it is recorded: the first chunk, packed batches, then how it ended.
 
 Chunks are eager, not durable. The end is recorded when the final chunk is seen, else at
 exhaustion, and always before it is handed out.
@@ -39,6 +39,11 @@ _BATCH_SECONDS: Final = 0.1
 End: TypeAlias = Literal["complete", "closed"]
 
 
+def is_final(flow: Flow, item: Any) -> bool:
+    """Whether the end of a stream is recorded before this chunk is handed out."""
+    return flow.spec.kind == "llm" and is_final_chunk(item)
+
+
 @define(eq=False)
 class Tape:
     """What a stream has given so far. Its methods are flows."""
@@ -67,14 +72,17 @@ class Tape:
         self._pending.append(raw)
         self._bytes += len(raw)
         self._live.append(item)
-        if self.flow.spec.kind == "llm" and not self.ended and is_final_chunk(item):
+        if not self.ended and is_final(self.flow, item):
             yield from self.end("complete")
         elif self.ended or self._due():
             yield from self._append()
 
     def _due(self) -> bool:
+        # The first one alone: the log says that it is a stream, and where it began,
+        # before its consumer does anything with it.
         return (
-            len(self._pending) >= _BATCH_CHUNKS
+            not self._batches
+            or len(self._pending) >= _BATCH_CHUNKS
             or self._bytes >= _BATCH_BYTES
             or time.monotonic() - self._since >= _BATCH_SECONDS
         )

@@ -87,6 +87,7 @@ class History:
                 slot = self.attempts.get((head.call or "", head.meta["attempt"]))
                 if slot is not None:
                     slot.chunks.append(head.seq)
+                    slot.began = head.seq if slot.began < 0 else slot.began
             case ev.VALUE:
                 self._value(head)
             case ev.STEP_START:
