@@ -256,7 +256,9 @@ class JsonlStore:
         return JsonlReader(index, Blobs(self._disk, directory, session_id), report)
 
     def _scan_beside(self, directory: str, session_id: str) -> Index | None:
-        for attempt in range(_INSPECT_TRIES):
+        tries = 0
+        while True:
+            tries += 1
             try:
                 refuse_links(self._disk, directory)
                 if lstat_or_none(self._disk, directory) is None:
@@ -264,9 +266,8 @@ class JsonlStore:
                 return scan(self._disk, directory, session_id)
             except LogCorruptError:
                 # An owner may have cut or rotated between two reads of ours.
-                if attempt == _INSPECT_TRIES - 1:
+                if tries == _INSPECT_TRIES:
                     raise
-        return None
 
     def list(self) -> Iterator[SessionInfo]:
         """Yield what is there, by directory name; reads one line of each session.

@@ -264,13 +264,14 @@ class History:
         for index, group in enumerate(head.meta.get("waves", ())):
             for place, seq in enumerate(group):
                 slot = self._recent.get(seq)
-                if slot is not None and slot.outcome is not None:
+                # Not where another outcome took its place: that one is told apart.
+                if slot is not None and slot.outcome and slot.outcome.seq == seq:
                     turn = (head.seq, index)
                     slot.outcome = evolve(slot.outcome, turn=turn, place=place)
                     told.append(seq)
         for seq in head.meta.get("unhanded", ()):
             slot = self._recent.get(seq)
-            if slot is not None and slot.outcome is not None:
+            if slot is not None and slot.outcome and slot.outcome.seq == seq:
                 slot.outcome = evolve(slot.outcome, handed=False)
                 told.append(seq)
         for seq in told:

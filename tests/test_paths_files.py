@@ -271,6 +271,39 @@ def test_empty_directories_of_a_session_that_never_began_are_no_damage(store, tm
         store.open("t")
 
 
+def test_a_flush_of_a_finished_log_makes_its_seal_durable(store, disk):
+    """Nothing was appended by this owner, and the seal may be in the cache only."""
+    fill(store)
+    log = store.open("s")
+    log.append([Draft("run/end", meta={"ok": True})])
+    log.flush(3)
+    log.close()
+    log = store.open("s")
+    assert log.durable == 2
+    synced = []
+    disk.does["sync"] = lambda real, fd: synced.append(fd) or real()
+    log.flush(3)
+
+    assert log.durable == 3
+    assert len(synced) == 1
+    log.close()
+
+
+def test_a_new_segment_that_is_longer_than_allowed_is_not_followed_by_another(tmp_path):
+    """A header alone may be longer than the roll size; an empty segment never rolls."""
+    store = JsonlStore(tmp_path, roll_bytes=1)
+    fill(store, 4)
+    log = store.open("s")
+    for n in range(3):
+        log.append([Draft(f"app/more-{n}")])
+        log.flush(log.next_seq - 1)
+    log.close()
+
+    assert len(types_in(store)) == 7
+    firsts = [int(n[:20]) for n in os.listdir(tmp_path / "s") if n.endswith(".jsonl")]
+    assert sorted(firsts) == [0, 4, 5, 6, 7]
+
+
 def test_an_event_that_is_not_there_is_a_lookup_error(store):
     fill(store)
     log, reader = store.open("s"), store.inspect("s")
@@ -279,6 +312,8 @@ def test_an_event_that_is_not_there_is_a_lookup_error(store):
         for seq in (-1, 3):
             with pytest.raises(LookupError):
                 handle.get(seq)
+            with pytest.raises(LookupError):
+                handle._index.locate(seq)
     log.append([Draft("app/pending", b"7")])
     assert log.peek(3).data == 7
     assert log.peek(2) is None

@@ -189,6 +189,15 @@ def test_a_closed_session_takes_nothing_more(root):
     assert repr(s) == f"<Session 's' closed seq={before}>"
 
 
+def test_leaving_without_having_entered_does_nothing(root):
+    """As an exit stack does when entering failed."""
+    s = session("s", root=root)
+    s.__exit__(None, None, None)
+    asyncio.run(s.__aexit__(None, None, None))
+
+    assert not root.exists()
+
+
 def test_closing_twice_by_hand_and_by_block_is_closing_once(root):
     with session("s", root=root) as s:
         tool()
@@ -372,6 +381,26 @@ def test_values_and_steps_inside_a_call_belong_to_it(root):
         assert agent(1) == ("tool 1", 0)
         assert agent(2) == ("tool 2", 1)
     assert RAN == [1, 2]
+
+
+def test_an_outcome_that_took_the_place_of_one_was_not_missed(root):
+    """What a person said stands, though the caller of the call never had the first."""
+
+    @checkpointed_tool(name="pay")
+    def pay():
+        raise TimeoutError
+
+    with session("s", root=root) as s:
+        with pytest.raises(TimeoutError):
+            pay()
+        first = s.seq
+        (call,) = s.in_doubt()
+        s.resolve(call, Completed("paid"))
+        (slot,) = s._core.history.slots
+        s._core.not_handed(slot, first)
+        assert slot.outcome.handed
+    with session("s", root=root):
+        assert pay() == "paid"
 
 
 def test_steps_inside_a_step_that_paused_are_entered_again(root):

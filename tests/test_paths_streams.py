@@ -192,6 +192,19 @@ def test_closing_a_stream_closes_the_connection_behind_it(root, kind, closed, ta
     assert LOG == [closed]
 
 
+def test_an_async_stream_object_shows_what_the_original_has(root):
+    items = AsyncItems("a")
+    items.usage = 7
+
+    async def main():
+        async with session("s", root=root), model(lambda: items)() as stream:
+            assert stream.usage == 7
+            return [item async for item in stream]
+
+    assert asyncio.run(main()) == ["a"]
+    assert outcomes(root) == ["value"]
+
+
 def test_a_stream_object_shows_what_the_original_has(root):
     items = Items("a")
     items.usage = 7
