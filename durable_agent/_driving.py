@@ -151,15 +151,17 @@ def _finish(sync: Any, seq: int, finish: bool) -> None:
         raise
 
 
-def _wait(core: Core, wait: Wait, *, park: bool = False) -> bool:
-    """Wait in a thread. In a thread that runs a loop, waiting would stop the loop."""
+def _wait(core: Core, wait: Wait, *, park: bool = False) -> bool | None:
+    """Wait in a thread; None: others may come, and waiting would stop their loop."""
     gate = threading.Lock()
     with core.lock:
         if wait.ready():
             core.turns.moved()
             return True
-        if not park and (_in_loop() or core.turns.alone_in_thread()):
+        if not park and core.turns.alone_in_thread():
             return False
+        if not park and _in_loop():
+            return None
         gate.acquire()
         waiter = Waiter(wait.ready, gate.release, wait.place)
         core.turns.add(waiter)

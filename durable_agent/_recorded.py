@@ -38,7 +38,7 @@ from durable_agent.replay import END
 from durable_agent.replay import settle as decide
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from durable_agent._core import Core
     from durable_agent._flow import Flow
@@ -93,7 +93,8 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
             return (yield from _ask(flow, slot))
         case "verify":
             yield from _before_live(flow, slot)
-            return (yield from _verify_error(flow, slot))
+            verify = cast("Callable[[Call], Any]", spec.verify)
+            return (yield from _verify_error(flow, slot, verify))
         case "unknown":
             call = yield from recorded_call(core, slot)
             yield from _own_turn(core, slot, cast("Recorded", slot.outcome))
@@ -161,7 +162,7 @@ def wait_for_turn(
     if not lane.asks:
         return
     in_time = yield Wait(partial(lane.ready, turn), core.options.replay_wait, place)
-    if not in_time:
+    if in_time is False:
         lane.write_off(turn)
         core.turns.moved()
 
@@ -267,16 +268,15 @@ def _hand_out(flow: Flow, slot: Slot, seq: int) -> Generator[Request, Any, None]
 
 
 def _verify_error(
-    flow: Flow, slot: Slot
+    flow: Flow, slot: Slot, verify: Callable[[Call], Any]
 ) -> Generator[Request, Any, Value | Raise | None]:
     """Make a call whose error ended the run again only if it was not applied."""
     call = yield from recorded_call(flow.core, slot)
-    if flow.spec.verify is not None:
-        said = yield Consult(flow.spec.verify, call)
-        if isinstance(said, NotApplied):
-            return None
-        if isinstance(said, Completed):
-            return (yield from _completed(flow, slot, said))
+    said = yield Consult(verify, call)
+    if isinstance(said, NotApplied):
+        return None
+    if isinstance(said, Completed):
+        return (yield from _completed(flow, slot, said))
     return (yield from _deliver(flow, slot))
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Wait:
     """Wait until ``ready`` and for one's turn, ``seconds`` at most; send whether so.
 
-    A strand that is alone in its session does not wait.
+    A strand that is alone in its session does not wait. A plain call in a loop's thread
+    cannot wait for the other tasks of the loop: send None.
     """
 
     ready: Callable[[], bool]

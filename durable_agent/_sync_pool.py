@@ -28,8 +28,15 @@ _T = TypeVar("_T")
 #: Barriers of different logs overlap usefully (a file system merges their commits);
 #: more threads than this only wait for the same disk.
 _SYNC_THREADS: Final = 8
+#: Begins the names of the threads of ours.
+_PREFIX: Final = "durable-agent-"
 #: Openings may wait for a lease that a queued closing would give up.
 _OFFLOAD_THREADS: Final = 32
+
+
+def is_worker(thread: threading.Thread) -> bool:
+    """Whether a thread is of a pool of ours: it runs no code of users."""
+    return thread.name.startswith(_PREFIX)
 
 
 class Pool:
@@ -102,8 +109,8 @@ class Pool:
 
 
 #: Barriers and writes of all logs of the process.
-SYNCS: Final = Pool("durable-agent-sync", _SYNC_THREADS)
-_OFFLOADS: Final = Pool("durable-agent-io", _OFFLOAD_THREADS)
+SYNCS: Final = Pool(f"{_PREFIX}sync", _SYNC_THREADS)
+_OFFLOADS: Final = Pool(f"{_PREFIX}io", _OFFLOAD_THREADS)
 
 
 class _Offloaded:

@@ -18,6 +18,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from attrs import define, field
 
+from durable_agent._sync_pool import is_worker
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -84,6 +86,8 @@ class Turns:
     """Who uses a session, and who waits in it. Guarded by the session's lock."""
 
     released: Callable[[list[int]], None]
+    #: Functions were bound to the session, to run in threads not seen yet.
+    bound: bool = False
     _waiters: list[Waiter] = field(factory=list)
     _threads: WeakSet[threading.Thread] = field(factory=WeakSet)
     _tasks: WeakSet[asyncio.Task[Any]] = field(factory=WeakSet)
@@ -105,9 +109,13 @@ class Turns:
         return len(self._tasks) > 1
 
     def alone_in_thread(self) -> bool:
-        """Whether no other thread or task that used the session is alive."""
+        """Whether no other thread or task that used the session is alive.
+
+        Once functions were bound to it, any other thread may be about to use it.
+        """
         me = threading.current_thread()
-        others = any(t.is_alive() and t is not me for t in self._threads)
+        known = threading.enumerate() if self.bound else self._threads
+        others = any(t.is_alive() and t is not me and not is_worker(t) for t in known)
         return not others and all(task.done() for task in self._tasks)
 
     def alone_in_loop(

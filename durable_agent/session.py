@@ -242,6 +242,7 @@ class Session:
         frame = Frame(self._core)
         if here is not None and here.core is self._core:
             frame = here
+        self._core.turns.bound = True
         bound: _F = bound_to(fn, (frame, STEP.get(), SCOPE.get(), RESPONSE.get()))
         return bound
 
@@ -289,6 +290,8 @@ def make(core: Core) -> Session:
         closed=len(core.before_live),
     )
     core.recovery = recovery
+    # Whoever opened it may call anything while a thread that it started waits.
+    core.turns.seen_thread()
     _current.opened(core)
     return Session(core, recovery)
 
