@@ -142,6 +142,23 @@ def test_turns_of_outcomes_that_are_lost_are_ignored(log):
     assert (b.outcome.turn, b.outcome.place) == ((told, 0), 0)
 
 
+def test_what_is_told_of_an_outcome_is_not_told_of_its_successor(log):
+    """A person resolved the call before anybody could say who had the first one."""
+    log.call("a")
+    log.call("b", "other")
+    first, second = log.result("a", **UNKNOWN), log.result("b")
+    resolved = log.result("a", type_=ev.TOOL_RESOLVE)
+    log.add("app/note", waves=[[second, first]], unhanded=[first, second])
+    (a, b) = log.fold().slots
+
+    assert (a.outcome.seq, a.outcome.turn[0], a.outcome.handed) == (
+        resolved,
+        resolved,
+        True,
+    )
+    assert not b.outcome.handed
+
+
 def test_the_newest_outcomes_have_their_turns_in_a_log_of_any_length(log):
     """Outcomes of two events in a row went out together, wherever in a log they are."""
     many = 20_000
