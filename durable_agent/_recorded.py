@@ -156,15 +156,19 @@ def end_stream(core: Core, slot: Slot) -> Generator[Request, Any, None]:
 
 def wait_for_turn(
     core: Core, parent: str | None, turn: tuple[int, int], place: int = 0
-) -> Generator[Request, Any, None]:
-    """Wait for ``turn`` under ``parent``; what is missing then is written off."""
+) -> Generator[Request, Any, bool]:
+    """Wait for ``turn`` under ``parent``; what is missing then is written off.
+
+    False: it could not wait, and others may still ask for what is missing.
+    """
     lane = core.replay.lane(parent)
     if not lane.asks:
-        return
+        return True
     in_time = yield Wait(partial(lane.ready, turn), core.options.replay_wait, place)
     if in_time is False:
         lane.write_off(turn)
         core.turns.moved()
+    return in_time is not None
 
 
 def _deliver(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise]:

@@ -50,7 +50,7 @@ def judge(flow: Flow) -> Generator[Request, Any, Value | Raise | None]:
         return unknown(flow, before, call)
     if replay.continued:
         return None
-    yield from wait_for_turn(core, flow.parent, END)
+    could_wait = yield from wait_for_turn(core, flow.parent, END)
     if flow.nested or flow.detached:
         return None
     if flow.spec.kind == "llm" and flow.parent is None and flow.spec.transcript:
@@ -66,7 +66,7 @@ def judge(flow: Flow) -> Generator[Request, Any, Value | Raise | None]:
     )
     if off is None:
         return None
-    return (yield from _off_path(flow, off))
+    return (yield from _off_path(flow, off, could_wait))
 
 
 def _continue(flow: Flow) -> Generator[Request, Any, bool]:
@@ -95,7 +95,7 @@ def _continue(flow: Flow) -> Generator[Request, Any, bool]:
 
 
 def _off_path(
-    flow: Flow, off: OffPath
+    flow: Flow, off: OffPath, could_wait: bool
 ) -> Generator[Request, Any, Value | Raise | None]:
     core = flow.core
     setting = core.options.on_divergence
@@ -110,6 +110,11 @@ def _off_path(
         )
         return None
     error = yield from diverged(flow, off.slot)
+    if not could_wait:
+        error.add_note(
+            "Other tasks of this event loop may still ask for it, and a plain function "
+            "cannot wait for them: make it async, or call it with asyncio.to_thread."
+        )
     core.fail(error)
     return Raise(error)
 

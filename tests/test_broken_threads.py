@@ -4,7 +4,9 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from durable_agent import checkpointed_tool, session
+import pytest
+
+from durable_agent import ReplayDivergedError, checkpointed_tool, session
 from tests.disks import cut
 
 #: Seconds within which threads come, however slow the machine is.
@@ -81,3 +83,31 @@ def test_a_caller_that_started_a_worker_waits_for_it(root):
                 return [other.result(), mine]
 
     workers(root, run)
+
+
+def test_a_plain_call_in_a_loop_that_cannot_wait_says_so(root):
+    """It stops rather than send what a changed program might send twice."""
+    sent = []
+
+    @checkpointed_tool
+    def send(what):
+        sent.append(what)
+
+    async def run(order):
+        async def work(name):
+            for turn in order:
+                if turn == name:
+                    break
+                await asyncio.sleep(0)
+            send(name)
+
+        async with session("s", root=root):
+            await asyncio.gather(work("a"), work("b"))
+
+    asyncio.run(run("ab"))
+    cut(root / "s", 4)
+    with pytest.raises(ReplayDivergedError, match="First difference") as caught:
+        asyncio.run(run("ba"))
+
+    assert sent == ["a", "b"]
+    assert "asyncio.to_thread" in "".join(caught.value.__notes__)
