@@ -158,10 +158,12 @@ def _wait(core: Core, wait: Wait, *, park: bool = False) -> bool | None:
         if wait.ready():
             core.turns.moved()
             return True
+        if not park and _in_loop():
+            task = asyncio.current_task()
+            alone = task is None or core.turns.alone_in_loop(task, _holder(core))
+            return False if alone else None
         if not park and core.turns.alone_in_thread():
             return False
-        if not park and _in_loop():
-            return None
         gate.acquire()
         waiter = Waiter(wait.ready, gate.release, wait.place)
         core.turns.add(waiter)

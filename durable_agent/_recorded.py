@@ -32,7 +32,7 @@ from durable_agent.errors import (
     ToolNotStartedError,
     ToolOutcomeUnknownError,
 )
-from durable_agent.outcomes import Completed, NotApplied
+from durable_agent.outcomes import Completed, NotApplied, Unknown
 from durable_agent.recovery import RECOVERY_CAUSE
 from durable_agent.replay import END
 from durable_agent.replay import settle as decide
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from durable_agent._flow import Flow
     from durable_agent._requests import Request
     from durable_agent.events import Event
-    from durable_agent.outcomes import Call
+    from durable_agent.outcomes import Call, Outcome
     from durable_agent.recovery import Recorded, Slot
 
 
@@ -228,7 +228,7 @@ def _ask(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | None
     for fn in (flow.spec.verify, handler if callable(handler) else None):
         if fn is None:
             continue
-        said = yield Consult(fn, call)
+        said = _checked(fn, (yield Consult(fn, call)))
         if isinstance(said, NotApplied):
             return None
         if isinstance(said, Completed):
@@ -244,6 +244,20 @@ def _ask(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | None
     yield from _hand_out(flow, slot, seq)
     core.stats["in_doubt"] += 1
     return unknown(flow, slot, call)
+
+
+def _checked(fn: Any, said: Any) -> Outcome:
+    """Refuse what is no answer; the call is asked about again next time.
+
+    Who says nothing does not know.
+    """
+    if said is None:
+        return Unknown()
+    if isinstance(said, (Completed, NotApplied, Unknown)):
+        return said
+    who = getattr(fn, "__qualname__", repr(fn))
+    msg = f"{who} must return Completed(value), NotApplied() or Unknown(), not {said!r}"
+    raise TypeError(msg)
 
 
 def _completed(
@@ -276,7 +290,7 @@ def _verify_error(
 ) -> Generator[Request, Any, Value | Raise | None]:
     """Make a call whose error ended the run again only if it was not applied."""
     call = yield from recorded_call(flow.core, slot)
-    said = yield Consult(verify, call)
+    said = _checked(verify, (yield Consult(verify, call)))
     if isinstance(said, NotApplied):
         return None
     if isinstance(said, Completed):

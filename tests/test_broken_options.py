@@ -3,6 +3,7 @@
 import pytest
 
 from durable_agent import (
+    NotApplied,
     checkpointed_llm,
     checkpointed_tool,
     inspect_session,
@@ -88,3 +89,26 @@ def test_a_tool_that_takes_keyword_arguments_answers_its_tool_call(root):
 
     assert messages[-1]["tool_call_id"] == "c1"
     assert messages[-1]["content"] == "sent to joan"
+
+
+@pytest.mark.parametrize("said", [NotApplied, "sent", True])
+@pytest.mark.parametrize("option", ["verify", "on_unknown"])
+def test_who_settles_a_call_must_answer(root, option, said):
+    """Forgotten parentheses must not be recorded for good as "nobody knows"."""
+    ran, answers = [], [said, NotApplied()]
+
+    @checkpointed_tool(**{option: lambda call: answers.pop(0)})
+    def send(to):
+        ran.append(to)
+        if len(ran) == 1:
+            raise KeyboardInterrupt
+        return f"sent to {to}"
+
+    with pytest.raises(KeyboardInterrupt), session("s", root=root):
+        send("joan")
+    with pytest.raises(TypeError, match="must return"), session("s", root=root):
+        send("joan")
+    with session("s", root=root):
+        assert send("joan") == "sent to joan"
+
+    assert ran == ["joan", "joan"]
