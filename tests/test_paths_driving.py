@@ -164,15 +164,29 @@ def test_a_thread_waits_no_longer_than_it_may(root, other):
     assert RAN == []
 
 
-def test_a_sync_call_in_a_running_loop_does_not_stop_the_loop(root):
-    """Waiting there would be for ever: the one waited for could not run."""
+@pytest.mark.parametrize("in_task", [True, False], ids=["task", "callback"])
+def test_a_sync_call_that_is_alone_in_its_loop_waits_for_nobody(root, in_task):
+    """Called from a bare callback of the loop nothing is known of others."""
     recorded(root, 1, 2)
 
     async def main():
+        loop = asyncio.get_running_loop()
         with session("s", root=root, replay_wait=FOR_EVER):
-            return [tool(2), tool(1)]
+            if in_task:
+                return [tool(2), tool(1)]
+            done = loop.create_future()
+            loop.call_soon(lambda: done.set_result([tool(2), tool(1)]))
+            return await done
 
     assert asyncio.run(main()) == [2, 1]
+    assert RAN == []
+
+
+def test_a_thread_that_is_alone_in_its_session_waits_for_nobody(root):
+    recorded(root, 1, 2)
+
+    with session("s", root=root, replay_wait=FOR_EVER):
+        assert [tool(2), tool(1)] == [2, 1]
     assert RAN == []
 
 
