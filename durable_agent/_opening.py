@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -130,11 +131,33 @@ async def aopen_core(request: Request) -> Core:
     until = time.monotonic() + request.lock_timeout
     while True:
         try:
-            return await offload(_open, request, store, 0.0, unclaimed=_close_unclaimed)
+            return await _try_to_open(request, store)
         except SessionBusyError:
             if time.monotonic() >= until:
                 raise
         await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def _try_to_open(request: Request, store: Store) -> Core:
+    """Open without waiting for a lease; cancelled, nothing is open when that goes up.
+
+    Whoever was cancelled may open it again at once.
+    """
+    work = offload(_open, request, store, 0.0, unclaimed=_close_unclaimed)
+    opening = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        closing = asyncio.ensure_future(_give_back(opening))
+        while not closing.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(closing)
+        raise
+
+
+async def _give_back(opening: asyncio.Future[Core]) -> None:
+    with contextlib.suppress(Exception):
+        await offload(_close_unclaimed, await opening)
 
 
 def _close_unclaimed(core: Core) -> None:

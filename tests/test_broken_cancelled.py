@@ -1,6 +1,7 @@
 """A caller that was cancelled, and asks again, asks for the same call."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from durable_agent import (
     checkpointed_tool,
     session,
 )
+from durable_agent.jsonl import JsonlStore
 from tests.disks import cut
 
 pytestmark = pytest.mark.filterwarnings("ignore::durable_agent.FinishedSessionWarning")
@@ -111,3 +113,36 @@ def test_asked_again_after_its_outcome_was_lost_on_the_way_it_has_the_same_key(r
     assert first == again == "sent to joan"
     assert len(keys) == 2
     assert len(set(keys)) == 1
+
+
+@pytest.mark.parametrize("passes", [0, 1, 2, 3])
+def test_an_opening_that_was_cancelled_leaves_nothing_open(root, passes):
+    """A caller with a time-out opens it again at once."""
+
+    class SlowStore(JsonlStore):
+        def open(self, session, **options):
+            log = super().open(session, **options)
+            begun.set()
+            go.wait()
+            return log
+
+    begun, go = threading.Event(), threading.Event()
+    store = SlowStore(root)
+
+    async def use():
+        async with session("s", store=store):
+            return await look("x")
+
+    async def main():
+        task = asyncio.create_task(use())
+        await asyncio.to_thread(begun.wait)
+        for _ in range(passes):
+            task.cancel()
+            await asyncio.sleep(0)
+        task.cancel()
+        asyncio.get_running_loop().call_later(0.2, go.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await use()
+
+    assert asyncio.run(main()) == "x"
