@@ -186,8 +186,9 @@ async def _aperform(core: Core, request: Request) -> Any:
     match request:
         case Barrier(seq, finish):
             await _afinish(core.log.aflush(seq), finish)
-        case Eager(seq, finish):
-            await _afinish(core.log.awrite(seq), finish)
+        case Eager(seq, finish, behind):
+            if not behind:
+                await _afinish(core.log.awrite(seq), finish)
         case Fetch(seq):
             event = core.log.peek(seq)
             return event if event is not None else await offload(core.log.get, seq)

@@ -43,11 +43,13 @@ class Park:
 class Eager:
     """Return when everything up to ``seq`` survives a killed process.
 
-    With ``finish`` a cancellation waits until that is so.
+    With ``finish`` a cancellation waits until that is so. With ``behind`` a task does
+    not wait at all: whatever is written next brings the event to the file.
     """
 
     seq: int
     finish: bool = False
+    behind: bool = False
 
 
 @frozen

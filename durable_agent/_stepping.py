@@ -83,7 +83,9 @@ def leave_step(
         core.before_live.append(draft)
         return
     try:
-        yield Eager(core.append(draft), finish=True)
+        # A replay does not wait here, so a task must not either: meanwhile others
+        # would have their outcomes, and the order of ends would not come again.
+        yield Eager(core.append(draft), finish=True, behind=True)
     except (DurableError, OSError) as failed:
         # The body is over: the failure is latched and met by the next call.
         core.fail(failed)
