@@ -232,9 +232,16 @@ def fill_key(
     if _KEY_PARAMETER not in flow.at_default or flow.call is None:
         return args, kwargs
     fn, all_args, all_kwargs = flatten(target.fn, args, kwargs)
-    bound = target.origin.signature(fn).bind(*all_args, **all_kwargs)
+    signature = target.origin.signature(fn)
+    bound = signature.bind(*all_args, **all_kwargs)
     if _KEY_PARAMETER in bound.arguments and _KEY_PARAMETER not in kwargs:
         return args, kwargs
+    if signature.parameters[_KEY_PARAMETER].kind is inspect.Parameter.POSITIONAL_ONLY:
+        if fn is not target.fn:
+            return args, kwargs
+        bound.apply_defaults()
+        bound.arguments[_KEY_PARAMETER] = flow.call.idempotency_key
+        return bound.args, bound.kwargs
     return args, {**kwargs, _KEY_PARAMETER: flow.call.idempotency_key}
 
 

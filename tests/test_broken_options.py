@@ -112,3 +112,17 @@ def test_who_settles_a_call_must_answer(root, option, said):
         assert send("joan") == "sent to joan"
 
     assert ran == ["joan", "joan"]
+
+
+def test_a_positional_only_idempotency_key_is_filled_in(root):
+    """It cannot be given by name, and the call must not fail for that."""
+
+    @checkpointed_tool(name="pay")
+    def pay(n, idempotency_key="", /):
+        return n, idempotency_key
+
+    with session("s", root=root):
+        paid, key = pay(3)
+
+    assert paid == 3
+    assert len(key) == 32
