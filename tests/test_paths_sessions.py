@@ -121,9 +121,10 @@ def test_a_session_whose_opening_was_cancelled_is_closed_again(root):
         task = asyncio.create_task(use())
         await asyncio.to_thread(began.wait)
         task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        go_on.set()
         async with session("s", root=root, lock_timeout=60):
             tool()
 
