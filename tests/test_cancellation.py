@@ -306,7 +306,7 @@ def test_a_time_out_that_the_run_went_on_from_happens_again(tmp_path):
     async def main():
         async with session("s", root=tmp_path):
             try:
-                async with asyncio.timeout(0.05):
+                async with asyncio.timeout(0.5):
                     await hangs(1)
             except TimeoutError:
                 return await atool("fall back"), RAN.count(1)

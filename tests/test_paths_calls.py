@@ -137,6 +137,22 @@ def test_an_idempotency_key_given_by_place_stays_the_callers(root):
     assert key
 
 
+def test_a_positional_only_key_of_a_partial_is_had_from_the_call(root):
+    """What a partial holds cannot be given again by place; the key is still told."""
+
+    def send(to, idempotency_key="", /):
+        RAN.append((to, idempotency_key))
+        return current_call().idempotency_key
+
+    to_ann = checkpointed_tool(functools.partial(send, "ann"), name="send")
+    plain = checkpointed_tool(name="plain")(send)
+    with session("s", root=root):
+        assert to_ann()
+        key = plain("ben")
+
+    assert RAN == [("ann", ""), ("ben", key)]
+
+
 def test_a_bridge_around_a_coroutine_may_return_a_value(root):
     """In a loop such a function is awaited, whatever it hands back."""
 
