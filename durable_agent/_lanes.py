@@ -75,7 +75,7 @@ class Lane:
 def _is_handed(history: History, slot: Slot) -> bool:
     """Whether the caller had the outcome, "unknown" too, and will have it again."""
     outcome = slot.outcome
-    if outcome is None or not outcome.handed:
+    if outcome is None or (not outcome.handed and history.went_on(slot)):
         return False
     if outcome.status == CODE:
         unknown = outcome.code == ev.TOOL_OUTCOME_UNKNOWN

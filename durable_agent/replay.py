@@ -238,23 +238,30 @@ class Replay:
         tcid: str | None,
     ) -> OffPath | None:
         """Judge a call that has no record, once every recorded call had its chance."""
-        lane = self.lane(parent)
-        first = next((s for s in lane.unused() if not _never_ran(s)), None)
-        if first is None or keyed:
+        if keyed:
             return None
+        lane = self.lane(parent)
+        first = next((s for s in lane.unused() if not _given_up(s)), None)
+        harmless = None if first is None else OffPath(first, dangerous=False)
         effects = [s for s in lane.unused() if _has_effect(s) and not _never_ran(s)]
         if kind == "llm":
             done = [s for s in effects if s.outcome is not None]
-            return OffPath(done[0], dangerous=True) if done else OffPath(first, False)
+            return OffPath(done[0], dangerous=True) if done else harmless
         if effect != "side_effect":
-            return OffPath(first, dangerous=False)
+            return harmless
         if tcid is not None and resp is not None and resp not in self.live_responses:
             answered = self.history.by_tool_call.get((resp, tcid), ())
             other = next((s for s in answered if s.recorded and not s.asked), None)
             return None if other is None else OffPath(other, dangerous=True)
-        if effects:
-            return OffPath(effects[0], dangerous=True)
-        return OffPath(first, dangerous=False)
+        return OffPath(effects[0], dangerous=True) if effects else harmless
+
+
+def _given_up(slot: Slot) -> bool:
+    """Whether its caller was cancelled: now it may be, before it asks."""
+    outcome = slot.outcome
+    return outcome is not None and (
+        outcome.cause == CANCEL_CAUSE or not outcome.handed or _never_ran(slot)
+    )
 
 
 def _never_ran(slot: Slot) -> bool:
