@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 from durable_agent._current import FRAME, RESPONSE, SCOPE, STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
-def bound_to(fn: Any, state: tuple[Any, ...]) -> Any:
-    """Return ``fn`` to run with this frame, step, scope and response."""
+def bound_to(fn: Any, state: tuple[Any, ...], begin: Callable[[], None]) -> Any:
+    """Return ``fn`` to run with this frame, step, scope and response.
+
+    ``begin`` is called before each run, in its thread.
+    """
     variables = (FRAME, STEP, SCOPE, RESPONSE)
 
     @contextlib.contextmanager
     def there() -> Iterator[None]:
+        begin()
         tokens = [v.set(x) for v, x in zip(variables, state, strict=True)]  # type: ignore[attr-defined]
         try:
             yield

@@ -86,8 +86,8 @@ class Turns:
     """Who uses a session, and who waits in it. Guarded by the session's lock."""
 
     released: Callable[[list[int]], None]
-    #: Functions were bound to the session, to run in threads not seen yet.
-    bound: bool = False
+    #: Functions bound to the session that no thread has begun yet.
+    unbegun: int = 0
     _waiters: list[Waiter] = field(factory=list)
     _threads: WeakSet[threading.Thread] = field(factory=WeakSet)
     _tasks: WeakSet[asyncio.Task[Any]] = field(factory=WeakSet)
@@ -98,6 +98,11 @@ class Turns:
     def seen_thread(self) -> None:
         """Note that this thread uses the session."""
         self._threads.add(threading.current_thread())
+
+    def begun(self) -> None:
+        """Note that a bound function runs for the first time, in this thread."""
+        self.unbegun -= 1
+        self.seen_thread()
 
     def seen_task(self, task: asyncio.Task[Any]) -> None:
         """Note that this task uses the session."""
@@ -111,12 +116,13 @@ class Turns:
     def alone_in_thread(self) -> bool:
         """Whether no other thread or task that used the session is alive.
 
-        Once functions were bound to it, any other thread may be about to use it.
+        A function that was bound and never begun may be about to use it.
         """
         me = threading.current_thread()
-        known = threading.enumerate() if self.bound else self._threads
-        others = any(t.is_alive() and t is not me and not is_worker(t) for t in known)
-        return not others and all(task.done() for task in self._tasks)
+        others = any(
+            t.is_alive() and t is not me and not is_worker(t) for t in self._threads
+        )
+        return not (others or self.unbegun) and all(task.done() for task in self._tasks)
 
     def alone_in_loop(
         self, task: asyncio.Task[Any], holds: Callable[[asyncio.Task[Any]], bool]

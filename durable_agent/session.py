@@ -242,8 +242,18 @@ class Session:
         frame = Frame(self._core)
         if here is not None and here.core is self._core:
             frame = here
-        self._core.turns.bound = True
-        bound: _F = bound_to(fn, (frame, STEP.get(), SCOPE.get(), RESPONSE.get()))
+        core = self._core
+        first = [core.turns.begun]
+
+        def begin() -> None:
+            with core.lock:
+                while first:
+                    first.pop()()
+
+        with core.lock:
+            core.turns.unbegun += 1
+        state = (frame, STEP.get(), SCOPE.get(), RESPONSE.get())
+        bound: _F = bound_to(fn, state, begin)
         return bound
 
     def close(self) -> None:

@@ -551,3 +551,22 @@ def test_only_tasks_that_have_the_session_are_waited_for(root):
         assert not holds(task(t._core))
         assert not holds(task(None))
         assert holds(SimpleNamespace())
+
+
+def test_a_thread_of_somebody_else_is_not_waited_for(root):
+    """A library's thread lives as long as the process, and never asks."""
+    recorded(root, 1, 2, 3)
+    let_go = threading.Event()
+    foreign = threading.Thread(target=let_go.wait)
+    foreign.start()
+    try:
+        with session("s", root=root, replay_wait=FOR_EVER) as s:
+            bound = threading.Thread(target=s.bind(tool), args=(1,))
+            bound.start()
+            bound.join()
+            assert tool(3) == 3
+            assert tool(2) == 2
+    finally:
+        let_go.set()
+        foreign.join()
+    assert RAN == []
