@@ -11,7 +11,7 @@ import os
 import threading
 import warnings
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
@@ -92,7 +92,6 @@ class Settings:
     session_fallback: bool = True
     on_unknown: Any = None
     root: str | None = None
-    transcript: Literal["auto"] = "auto"
 
 
 SETTINGS = Settings()

@@ -67,8 +67,6 @@ TOOL_RESOLVE: Final = "tool/resolve"
 VALUE: Final = "value"
 RECOVERY: Final = "recovery"
 
-INTENTS: Final = frozenset({LLM_REQUEST, TOOL_CALL})
-OUTCOMES: Final = frozenset({LLM_RESPONSE, TOOL_RESULT, TOOL_RESOLVE})
 OURS: Final = frozenset(
     {
         SESSION_START,

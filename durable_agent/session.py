@@ -243,12 +243,14 @@ class Session:
         if here is not None and here.core is self._core:
             frame = here
         core = self._core
-        first = [core.turns.begun]
+        begun = False
 
         def begin() -> None:
+            nonlocal begun
             with core.lock:
-                while first:
-                    first.pop()()
+                if not begun:
+                    begun = True
+                    core.turns.begun()
 
         with core.lock:
             core.turns.unbegun += 1
