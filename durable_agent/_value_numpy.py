@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import sys
 from base64 import b64decode, b64encode
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from durable_agent._value_code import DECODERS, LOOKUPS, Decoder, Encoder
 from durable_agent._value_names import loaded, mro_of, name_of, refuse, refuse_to_store
+
+#: Bits of the fraction of an x87 long double.
+_EXTENDED: Final = 63
+_LITTLE: Final = sys.byteorder == "little"
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,10 +73,35 @@ def _put_array(value: Any, encoder: Encoder) -> Json:
         refuse_to_store("numpy:ndarray", "its dtype mixes objects and data")
     else:
         body["dtype"] = _put_dtype(dtype, encoder)
-        body["data"] = b64encode(value.tobytes()).decode()
+        body["data"] = _data(value)
     if value.flags.f_contiguous and not value.flags.c_contiguous:
         body["order"] = "F"
     return {"$ndarray": body}
+
+
+def _data(array: Any) -> str:
+    """Return an array's bytes; those that hold nothing are zero, not chance."""
+    raw = bytearray(array.tobytes())
+    for at in _padding(array.dtype):
+        raw[at :: array.itemsize] = bytes(array.size)
+    return b64encode(raw).decode()
+
+
+def _padding(dtype: Any) -> list[int]:
+    # A long double of 80 bits lies in 12 or 16 bytes, the rest is never written.
+    if dtype.subdtype is not None:
+        base, _ = dtype.subdtype
+        inner = _padding(base)
+        starts = range(0, dtype.itemsize, base.itemsize) if inner else ()
+        return [start + at for start in starts for at in inner]
+    if dtype.names is not None:
+        fields = [dtype.fields[name] for name in dtype.names]
+        return [at + more for of, at, *_ in fields for more in _padding(of)]
+    if dtype.char not in "gG" or _numpy().finfo(dtype).nmant != _EXTENDED:
+        return []
+    size = dtype.itemsize // 2 if dtype.char == "G" else dtype.itemsize
+    rest = range(10, size) if dtype.isnative == _LITTLE else range(size - 10)
+    return [start + at for start in range(0, dtype.itemsize, size) for at in rest]
 
 
 def _get_array(body: Json, decoder: Decoder) -> Any:
@@ -106,8 +135,7 @@ def _put_scalar(value: Any, encoder: Encoder) -> Json:
     if value.dtype.itemsize == 0:
         return {"$npscalar": [value.dtype.str]}
     spec = _put_dtype(value.dtype, encoder)
-    data = b64encode(np.asarray(value).tobytes()).decode()
-    return {"$npscalar": [spec, data]}
+    return {"$npscalar": [spec, _data(np.asarray(value))]}
 
 
 def _get_scalar(body: Json, decoder: Decoder) -> Any:

@@ -19,7 +19,7 @@ from openai.types.responses import Response
 
 from durable_agent import values
 from durable_agent.errors import ValueNotStorableError
-from durable_agent.values import decode, encode, to_plain
+from durable_agent.values import canonical, decode, encode, to_plain
 from tests import value_types as vt
 from tests.strategies import same
 
@@ -205,3 +205,25 @@ def test_an_error_is_the_same_argument_whatever_address_its_text_shows():
 
     assert again != recorded
     assert values.canonical(again) == values.canonical(recorded)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["g", "G", ">g", ("g", (2,)), [("a", "i1"), ("b", "g", (2,)), ("c", "G")]]
+)
+def test_bytes_that_hold_nothing_are_no_part_of_identity(dtype):
+    """A long double of 80 bits leaves bytes of its place as they were before."""
+    dtype = np.dtype(dtype)
+    size = 3 * dtype.itemsize
+    arrays = []
+    for dirt in (0, 255):
+        array = np.frombuffer(bytearray([dirt]) * size, np.uint8).view(dtype.base)
+        array = array.copy()
+        for place in [array] if array.dtype.names is None else array.dtype.names:
+            (array if place is array else array[place])[...] = 0.1
+        arrays.append(array)
+
+    encoded = {canonical(encode(array)) for array in arrays}
+
+    assert len(encoded) == 1
+    assert np.array_equal(decode(encode(arrays[1])), arrays[1])
+    assert len({canonical(encode(array[0])) for array in arrays}) == 1
