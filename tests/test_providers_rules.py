@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import PROJECT
@@ -86,6 +86,7 @@ def test_judges_do_not_import_the_product(run_python):
 
 
 @by_provider
+@settings(deadline=None)
 @given(st.data())
 def test_whole_conversations_are_accepted(provider, data):
     script = data.draw(scripts(provider))
@@ -94,6 +95,7 @@ def test_whole_conversations_are_accepted(provider, data):
     assert JUDGES[provider].check(messages, ids=ids_held(provider, script)) == []
 
 
+@settings(deadline=None)
 @given(scripts("anthropic"))
 def test_lenient_ids_accept_what_strict_ids_accept(script):
     messages = history(render_anthropic, script)
@@ -101,6 +103,7 @@ def test_lenient_ids_accept_what_strict_ids_accept(script):
     assert rules_anthropic.check(messages, ids="lenient") == []
 
 
+@settings(deadline=None)
 @given(scripts("gemini"))
 def test_gemini_contents_keep_their_signatures(script):
     messages = history(render_gemini, script)
@@ -109,6 +112,7 @@ def test_gemini_contents_keep_their_signatures(script):
 
 
 @by_provider
+@settings(deadline=None)
 @given(st.data())
 def test_a_missing_answer_is_refused_however_lenient_the_ids(provider, data):
     """Counts decide where ids cannot."""
@@ -135,6 +139,7 @@ def _without(dialect, script, at, lost):
 
 
 @by_provider
+@settings(deadline=None)
 @given(st.data())
 def test_an_answer_given_twice_is_refused_however_lenient_the_ids(provider, data):
     dialect = DIALECTS[provider]
