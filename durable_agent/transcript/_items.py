@@ -23,7 +23,7 @@ class Form(Protocol):
     def is_model(self, message: Any) -> bool:
         """Whether the model says this message."""
 
-    def calls(self, turn: Sequence[Any]) -> list[tuple[ToolCall, Hashable]]:
+    def calls(self, turn: Sequence[Any]) -> Sequence[tuple[ToolCall, Hashable]]:
         """Return the calls of a turn, each with what pairs it with its result."""
 
     def answers(self, message: Any) -> Hashable | None:
