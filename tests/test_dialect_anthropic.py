@@ -604,6 +604,16 @@ def test_results_that_the_provider_takes_are_left_alone(after):
             id="the model went on",
         ),
         pytest.param(
+            [model(use("a")), model(text("y")), user(result("a"))],
+            [model(use("a")), user(result("a")), model(text("y"))],
+            id="after the model went on",
+        ),
+        pytest.param(
+            [model(use("a")), user(result("z"))],
+            [model(use("a")), user(result("a", 1))],
+            id="for another call",
+        ),
+        pytest.param(
             [model(text("x"), use("a")), model(use("b")), user(result("b"))],
             [
                 model(text("x"), use("a")),
