@@ -134,4 +134,5 @@ def _part(
     if index == len(parts):
         parts.append(dict(begun))
     item[where] = parts
-    return parts[index]
+    part: dict[str, Any] = parts[index]
+    return part
