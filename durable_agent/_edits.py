@@ -122,7 +122,7 @@ def make(
     found = survey(args, len(raw), known)
     mine = found.snapshot
     limit = LIMIT * len(raw) + _LIMIT_BYTES
-    base = best(mine, [each for each in candidates if each.cost < limit])
+    base = best(mine, [each for each in candidates if each.cost < limit], sources)
     mine.cost = len(raw) + EVENT_BYTES
     if len(raw) >= WHOLE_BYTES:
         written = _write(args, found, base, sources)

@@ -6,26 +6,42 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from durable_agent._edits_parts import Item, Part, Snapshot
 
 
-def best(mine: Snapshot, candidates: Sequence[Snapshot]) -> Snapshot | None:
-    """Return the request that has most of this one, the newest of several."""
+def best(
+    mine: Snapshot, candidates: Sequence[Snapshot], elsewhere: Container[bytes]
+) -> Snapshot | None:
+    """Return the request that has most of this one, the newest of several.
+
+    Items that stand ``elsewhere``, in outcomes, speak for none of them.
+    """
     found, most = None, 0
+    alone = len(candidates) == 1
+    wanted = {
+        path: [item for item in items if alone or not _stands(item, elsewhere)]
+        for path, items in mine.lists.items()
+    }
     for each in reversed(candidates):
         score = sum(
             size
             for path, (hashed, size) in mine.others.items()
             if each.others.get(path) == (hashed, size)
         ) + sum(
-            _covered(items, each.lists.get(path, ()))
-            for path, items in mine.lists.items()
+            _covered(items, each.lists.get(path, ())) for path, items in wanted.items()
         )
         if score > most:
             found, most = each, score
     return found
+
+
+def _stands(item: Item, elsewhere: Container[bytes]) -> bool:
+    texts = [part.digest for part in item.parts if part.text]
+    return item.digest in elsewhere or (
+        bool(texts) and all(text in elsewhere for text in texts)
+    )
 
 
 def _covered(items: Sequence[Item], old: Sequence[Item]) -> int:
