@@ -9,7 +9,6 @@ take them. Where LangChain is not loaded, nothing is a message.
 
 from __future__ import annotations
 
-import sys
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from durable_agent.transcript import _items
 from durable_agent.transcript._calls import Numbering, parsed
 from durable_agent.transcript._fields import count, get, items, text_of
+from durable_agent.transcript._langchain_objects import (
+    as_object,
+    is_a,
+    loaded,
+    message_of,
+    tool_message_of,
+    whole,
+)
 from durable_agent.transcript._text import clean, scrubbed
 from durable_agent.transcript._types import Assembled, Tokens, ToolCall
 
@@ -54,22 +61,12 @@ _ENDED: Final = ("finish_reason", "stop_reason", "done_reason")
 _SENT: Final = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs")
 
 
-def _class(name: str) -> Any:
-    """Return a class of messages; None where LangChain is not loaded."""
-    return getattr(sys.modules.get("langchain_core.messages"), name, None)
-
-
-def _is(name: str, thing: Any) -> bool:
-    known = _class(name)
-    return known is not None and isinstance(thing, known)
-
-
 def request(bound: Mapping[str, Any]) -> list[Any] | None:
     """Return the messages of a request: ``input`` or ``messages``.
 
     A text is one message, a prompt's value its messages; of a batch, the only one's.
     """
-    if _class("BaseMessage") is None:
+    if loaded("BaseMessage") is None:
         return None
     found = _messages(get(bound, "messages", "input"))
     for value in bound.values() if found is None and isinstance(bound, dict) else ():
@@ -81,8 +78,8 @@ def request(bound: Mapping[str, Any]) -> list[Any] | None:
 
 def _messages(given: Any) -> list[Any] | None:
     if isinstance(given, str):
-        return [_class("HumanMessage")(content=given)]
-    if _is("BaseMessage", given):
+        return [loaded("HumanMessage")(content=given)]
+    if is_a("BaseMessage", given):
         return [given]
     if callable(to_messages := get(given, "to_messages")):
         try:
@@ -101,47 +98,23 @@ def _messages(given: Any) -> list[Any] | None:
 
 def knows(messages: Sequence[Any]) -> bool:
     """Whether some message is an object of LangChain's."""
-    return any(_is("BaseMessage", message) for message in items(messages))
+    return any(is_a("BaseMessage", message) for message in items(messages))
 
 
 def turn(response: Any) -> list[Any] | None:
     """Return the message of the model, the object that it is; chunks as a message."""
-    message = _message(response)
+    message = message_of(response)
     if message is None or not _is_model(message):
         return None
-    whole = _whole(message)
-    fresh = {name: scrubbed(get(whole, name)) for name in _SENT}
-    changed = {n: v for n, v in fresh.items() if v is not get(whole, n)}
-    return [whole.model_copy(update=changed) if changed else whole]
-
-
-def _message(thing: Any) -> Any | None:
-    """Return the message that a response is or holds."""
-    for _ in range(3):
-        if thing is None or _is("BaseMessage", thing):
-            return thing
-        # A result of a batch has a list of generations for each of its prompts.
-        held = items(thing) or items(get(thing, "generations"))
-        thing = held[0] if held else get(thing, "message")
-    return thing if _is("BaseMessage", thing) else None
-
-
-def _whole(message: Any) -> Any:
-    """Return a chunk as a message; what is none, as it is."""
-    if not _is("BaseMessageChunk", message):
-        return message
-    convert = getattr(
-        sys.modules.get("langchain_core.messages"), "message_chunk_to_message", None
-    )
-    try:
-        return message if convert is None else convert(message)
-    except Exception:  # noqa: BLE001 - a chunk of somebody else's class
-        return message
+    sent = whole(message)
+    fresh = {name: scrubbed(get(sent, name)) for name in _SENT}
+    changed = {n: v for n, v in fresh.items() if v is not get(sent, n)}
+    return [sent.model_copy(update=changed) if changed else sent]
 
 
 def text_turn(text: str) -> list[Any]:
     """Return a message of the model with a text; none where LangChain is not loaded."""
-    known = _class("AIMessage")
+    known = loaded("AIMessage")
     return [] if known is None else [known(content=clean(text))]
 
 
@@ -150,23 +123,25 @@ def assemble(chunks: Sequence[Any]) -> Assembled | None:
 
     Arguments that were cut off are completed as LangChain does.
     """
-    found = [m for m in map(_message, items(chunks)) if m is not None and _is_model(m)]
+    found = [
+        m for m in map(message_of, items(chunks)) if m is not None and _is_model(m)
+    ]
     if not found:
         return None
-    pieces = [m for m in found if _is("BaseMessageChunk", m)]
+    pieces = [m for m in found if is_a("BaseMessageChunk", m)]
     if not pieces:
         return Assembled(found[-1], complete=True)
     try:
-        whole = _whole(reduce(add, pieces))
+        response = whole(reduce(add, pieces))
     except Exception:  # noqa: BLE001 - chunks that do not fit each other
         return None
     complete = len(pieces) < len(found) or any(map(is_final_chunk, pieces))
-    return Assembled(whole, complete)
+    return Assembled(response, complete)
 
 
 def is_final_chunk(chunk: Any) -> bool:
     """Whether a chunk is the last, or tells why the answer ended."""
-    message = _message(chunk)
+    message = message_of(chunk)
     if message is None:
         return False
     told = get(message, "response_metadata")
@@ -271,13 +246,16 @@ class _Form:
         pairs = (pair for one, pair in self.calls(turn) if one.token == call.token)
         kind, key = next(pairs, ("tool", call.id or ""))
         text = clean(result.text)
-        known = _class("ToolMessage" if kind == "tool" else "FunctionMessage")
+        known = loaded("ToolMessage" if kind == "tool" else "FunctionMessage")
         if known is None:
             id_ = "tool_call_id" if kind == "tool" else "name"
             return {"role": kind, id_: key, "content": text}
         if kind == "function":
             return known(content=text, name=key)
-        if result.has_value and (given := _given(result.value, key)) is not None:
+        if (
+            result.has_value
+            and (given := tool_message_of(result.value, key)) is not None
+        ):
             same = given.tool_call_id == key
             return given if same else given.model_copy(update={"tool_call_id": key})
         return known(
@@ -288,24 +266,14 @@ class _Form:
         )
 
 
-def _given(value: Any, key: str) -> Any | None:
-    """Return the tool message that a value is, or that a graph's command has."""
-    if _is("ToolMessage", value):
-        return value
-    update = None if isinstance(value, dict) else get(value, "update")
-    told = items(get(update, "messages")) if isinstance(update, dict) else []
-    fitting = (m for m in told if _is("ToolMessage", m) and m.tool_call_id == key)
-    return next(fitting, None)
-
-
 def comparable(message: Any) -> Any:
     """Return a message as plain JSON without cache marks and what is not sent.
 
     A dict or tuple is what it becomes; null is left out.
     """
-    known = _as_object(message)
+    known = as_object(message)
     bare = known
-    if _is("BaseMessage", known):
+    if is_a("BaseMessage", known):
         for mode in ("json", "python"):
             try:
                 bare = known.model_dump(mode=mode, exclude=_UNSENT, warnings=False)
@@ -318,18 +286,6 @@ def comparable(message: Any) -> Any:
     return told | ({"type": "ai"} if told.get("type") == "AIMessageChunk" else {})
 
 
-def _as_object(message: Any) -> Any:
-    convert = getattr(
-        sys.modules.get("langchain_core.messages"), "convert_to_messages", None
-    )
-    if convert is None or _is("BaseMessage", message):
-        return message
-    try:
-        return convert([message])[0]
-    except Exception:  # noqa: BLE001 - it is no message
-        return message
-
-
 def _unmarked(value: Any) -> Any:
     if isinstance(value, dict):
         return {n: _unmarked(v) for n, v in value.items() if n != "cache_control"}
@@ -340,7 +296,7 @@ def _unmarked(value: Any) -> Any:
 
 def usage(response: Any) -> tuple[str, Tokens] | None:
     """Return model and tokens of a message."""
-    message = _message(response)
+    message = message_of(response)
     stated = get(message, "usage_metadata")
     if message is None or stated is None:
         return None
