@@ -179,10 +179,10 @@ def test_tool_calls_and_results_are_stored_once(store, show):
             message = plan(messages)["choices"][0]["message"]
             messages.append(message)
             answers = [look(n), show(table(n))]
-            for text in answers:
-                messages.append(
-                    {"role": "tool", "tool_call_id": f"call-{n}", "content": text}
-                )
+            messages += [
+                {"role": "tool", "tool_call_id": f"call-{n}", "content": text}
+                for text in answers
+            ]
             marks += [f"[P{n}]", f"[T{n}]", f"[J{n}]"]
     text = text_of(stored(store))
 
