@@ -34,6 +34,11 @@ def text_of(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def kind_of(thing: Any) -> str:
+    """Return the ``type`` that something says it is; "" for none."""
+    return text_of(get(thing, "type")) or ""
+
+
 def count(thing: Any, *names: str) -> int:
     """Return a number of tokens; 0 where none is stated."""
     value = get(thing, *names)

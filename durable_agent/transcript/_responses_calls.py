@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_agent.transcript._calls import parsed
-from durable_agent.transcript._fields import get, items, plain, text_of
+from durable_agent.transcript._fields import get, items, kind_of, plain, text_of
 from durable_agent.transcript._text import clean
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ _NO_SCREEN: Final = (
 
 def is_call(item: Any) -> bool:
     """Whether an item is a call that the client answers."""
-    kind = get(item, "type")
+    kind = kind_of(item)
     if kind == "tool_search_call":
         return bool(get(item, "execution") == "client")
-    return isinstance(kind, str) and kind in OUTPUT_OF
+    return kind in OUTPUT_OF
 
 
 def id_of(call: Any) -> str | None:
@@ -62,13 +62,13 @@ def id_of(call: Any) -> str | None:
 
 def pair_of(call: Any) -> tuple[str, str]:
     """Return what pairs a call with its answer: the kind of item and the id."""
-    return OUTPUT_OF[get(call, "type")], id_of(call) or ""
+    return OUTPUT_OF[kind_of(call)], id_of(call) or ""
 
 
 def answered(item: Any) -> tuple[str, str] | None:
     """Return what pairs an answer with its call; None: the item is none."""
-    kind = get(item, "type")
-    if not isinstance(kind, str) or kind not in OUTPUTS:
+    kind = kind_of(item)
+    if kind not in OUTPUTS:
         return None
     # Answers to local shells have the id of the call as ``id`` or as ``call_id``.
     names = {
@@ -80,7 +80,7 @@ def answered(item: Any) -> tuple[str, str] | None:
 
 def asked(call: Any) -> tuple[str, dict[str, Any] | None, Any]:
     """Return name, arguments and raw arguments of a call."""
-    kind = get(call, "type")
+    kind = kind_of(call)
     if kind == "custom_tool_call":
         raw = get(call, "input")
         return text_of(get(call, "name")) or "", {"input": raw}, raw
@@ -121,7 +121,7 @@ def output(call: Any, result: Result) -> dict[str, Any]:
 
 def _body(kind: str, call: Any, given: Any, result: Result) -> dict[str, Any]:
     text = clean(result.text)
-    parts = [get(part, "type") for part in items(given)]
+    parts = [kind_of(part) for part in items(given)]
     if kind == "computer_call_output":
         return {"output": _screen(given)}
     if kind == "shell_call_output":
@@ -137,7 +137,7 @@ def _body(kind: str, call: Any, given: Any, result: Result) -> dict[str, Any]:
         yes = given is True and not result.failed
         return {"approve": yes} if given in (True, False) else _refused(text)
     if kind == "tool_search_output":
-        tools = given if parts and all(isinstance(p, str) for p in parts) else []
+        tools = given if all(parts) and parts else []
         return {"execution": "client", "status": "completed", "tools": tools}
     if kind != "local_shell_call_output" and parts and _PARTS.issuperset(parts):
         return {"output": given}

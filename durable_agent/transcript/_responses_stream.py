@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent.transcript._fields import get, items, plain
+from durable_agent.transcript._fields import get, items, kind_of, plain
 from durable_agent.transcript._types import Assembled
 
 if TYPE_CHECKING:
@@ -42,12 +42,7 @@ _REASONING: Final = frozenset({"reasoning_text", "summary_text"})
 
 def is_final_chunk(chunk: Any) -> bool:
     """Whether a chunk is the end of a response, however it ended."""
-    return _kind(chunk) in _ENDS
-
-
-def _kind(chunk: Any) -> str:
-    kind = get(chunk, "type")
-    return kind if isinstance(kind, str) else ""
+    return kind_of(chunk) in _ENDS
 
 
 def assemble(chunks: Sequence[Any]) -> Assembled | None:
@@ -55,14 +50,14 @@ def assemble(chunks: Sequence[Any]) -> Assembled | None:
 
     What was cut off is as far as it came.
     """
-    events = [c for c in items(chunks) if _kind(c).startswith("response.")]
+    events = [c for c in items(chunks) if kind_of(c).startswith("response.")]
     if not events:
         return None
     response: dict[str, Any] = {"object": "response"}
     output: dict[Any, dict[str, Any]] = {}
     complete = False
     for event in events:
-        kind = _kind(event)
+        kind = kind_of(event)
         if kind in _BEGINS or kind in _ENDS:
             complete = complete or kind in _ENDS
             response |= _dict(get(event, "response"))

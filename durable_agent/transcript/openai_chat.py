@@ -25,6 +25,7 @@ from durable_agent.transcript._fields import (
     find_messages,
     get,
     items,
+    kind_of,
     plain,
     text_of,
 )
@@ -101,7 +102,7 @@ def turn(response: Any) -> list[Any] | None:
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return None
     if message.get("type") == "message" or any(
-        get(part, "type") in _FOREIGN for part in items(message.get("content"))
+        kind_of(part) in _FOREIGN for part in items(message.get("content"))
     ):
         return None
     sent = scrubbed(_sent(message))

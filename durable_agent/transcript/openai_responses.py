@@ -25,6 +25,7 @@ from durable_agent.transcript._fields import (
     find_messages,
     get,
     items,
+    kind_of,
     plain,
     text_of,
 )
@@ -102,7 +103,7 @@ def _may_be_item(item: Any) -> bool:
 
 
 def _is_item(item: Any) -> bool:
-    return _is_message(item) or get(item, "type") in _OWN
+    return _is_message(item) or kind_of(item) in _OWN
 
 
 def _is_message(item: Any) -> bool:
@@ -112,10 +113,10 @@ def _is_message(item: Any) -> bool:
 def knows(messages: Sequence[Any]) -> bool:
     """Whether some item is no message, or has parts as only this provider has them."""
     return any(
-        (get(item, "role") is None and get(item, "type") in _OWN)
+        (get(item, "role") is None and kind_of(item) in _OWN)
         or (
             _is_message(item)
-            and any(get(p, "type") in _PARTS for p in items(get(item, "content")))
+            and any(kind_of(p) in _PARTS for p in items(get(item, "content")))
         )
         for item in items(messages)
     )
@@ -142,16 +143,14 @@ def turn(response: Any) -> list[Any] | None:
 
 
 def _is_output(item: Any) -> bool:
-    kind = get(item, "type")
-    return isinstance(kind, str) and (
-        kind != "message" or get(item, "role") == "assistant"
-    )
+    kind = kind_of(item)
+    return kind != "" and (kind != "message" or get(item, "role") == "assistant")
 
 
 def _is_model(item: Any) -> bool:
     if _is_message(item):
         return bool(get(item, "role") == "assistant")
-    return get(item, "type") in _OF_MODEL
+    return kind_of(item) in _OF_MODEL
 
 
 def _sent(item: Any) -> Any:
