@@ -619,6 +619,11 @@ def test_chunks_sent_back_one_by_one_may_be_answered_together():
             id="beside one",
         ),
         pytest.param(
+            [model(use("f", "1")), user(result("g", "other", "1"))],
+            [model(use("f", "1")), user(result("f", "1", "1"))],
+            id="of another function",
+        ),
+        pytest.param(
             [model(use("f", "1"), use("f")), HI, model(text("y")), user(result("f"))],
             [
                 model(use("f", "1"), use("f")),
