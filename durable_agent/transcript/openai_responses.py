@@ -22,13 +22,12 @@ from durable_agent.transcript import _items
 from durable_agent.transcript._calls import Numbering
 from durable_agent.transcript._fields import (
     count,
-    find_messages,
     get,
     items,
     kind_of,
-    plain,
     text_of,
 )
+from durable_agent.transcript._objects import find_messages, plain
 from durable_agent.transcript._responses_calls import (
     OUTPUT_OF,
     OUTPUTS,
