@@ -8,9 +8,11 @@ import zlib
 import orjson
 import pytest
 
+from durable_agent import _edits_parts
 from durable_agent._arguments import arguments_of
 from durable_agent._edits import Made
 from durable_agent._edits_index import Index
+from durable_agent._edits_parts import parts_of
 from durable_agent.errors import LogCorruptError
 from durable_agent.events import Draft, Event
 from durable_agent.store import OpenReport
@@ -229,6 +231,22 @@ def test_a_function_is_not_compared_with_another(log):
     seq = log.ask({"messages": messages(30)}, name="g")
 
     assert "edit" not in log.get(seq).data
+
+
+def test_what_was_seen_before_is_not_looked_into_again(log, monkeypatch):
+    """A request of 1,000 messages is walked through once, not at each turn."""
+    walked = []
+
+    def counted(value):
+        walked.append(value)
+        return parts_of(value)
+
+    monkeypatch.setattr(_edits_parts, "parts_of", counted)
+    now = messages(33)
+    log.ask({"messages": now[:31]})
+    log.ask({"messages": copy.deepcopy(now)})
+
+    assert walked == now[30:]
 
 
 def test_no_payload_is_remembered(log):
