@@ -120,7 +120,7 @@ FILE = types.File(name="files/1", uri="https://f", mime_type="text/plain")
         FILE,
         ["read", FILE],
         [content(HI), "and", PICTURE, content(model(text("x"))), "more"],
-        [["a", "b"], ["c"]],
+        [["a", "b"], ["c"], "d", "e"],
         [types.Part(function_call=types.FunctionCall(name="f", args={})), "x"],
         [{"text": "x"}, {"file_data": {"file_uri": "https://f"}}],
         {"text": "x"},
@@ -362,6 +362,7 @@ def chunks(parts, ended="STOP"):
     for piece in pieces:
         del piece["candidates"][0]["finishReason"]
     pieces[-1]["candidates"][0]["finishReason"] = ended
+    pieces[0]["usageMetadata"] = {"promptTokenCount": 20, "totalTokenCount": 20}
     pieces[-1]["usageMetadata"] = COUNTS
     return pieces
 
