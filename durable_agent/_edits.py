@@ -46,8 +46,6 @@ EVENT_BYTES: Final = 256
 #: An outcome so much larger than what is wanted of it is not read for that.
 _SOURCE_LIMIT: Final = 8
 _SOURCE_BYTES: Final = 4096
-#: A range of smaller items is written again.
-_KEEP_BYTES: Final = 24
 
 
 @frozen(eq=False)
@@ -205,8 +203,6 @@ def _changed(found: Survey, base: Snapshot | None, offers: _Offers) -> dict[Path
         for index, keep in ranges(there, items):
             if keep is None:
                 listed.append(_squeezed(values[index], items[index], offers))
-            elif sum(item.size for item in there[keep[0] : keep[1]]) < _KEEP_BYTES:
-                listed += values[index : index + keep[1] - keep[0]]
             else:
                 listed.append({"$keep": keep})
         changed[path] = {"$edit": listed}
