@@ -118,18 +118,16 @@ def test_a_replay_is_what_it_was(store):
     assert (again, RAN) == (sent, [])
 
 
-class Reads:
+class Reads(MemoryStore):
     """A store whose logs note which events are read."""
 
     def __init__(self, store):
-        self._store = store
+        super().__init__()
+        self._logs = store._logs
         self.types = []
 
-    def __getattr__(self, name):
-        return getattr(self._store, name)
-
-    def open(self, *args, **options):
-        log = self._store.open(*args, **options)
+    def open(self, session_id, *, lock_timeout=0.0):
+        log = super().open(session_id, lock_timeout=lock_timeout)
         get, read = log.get, log.read
 
         def noted(seq):
