@@ -6,6 +6,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from durable_agent.transcript._types import Result
@@ -22,6 +23,8 @@ from tests.providers.registry import PROVIDERS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: For tests of drawn conversations: a busy machine is no fault of a dialect.
+drawn = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 #: What no provider sends, but what a function of a person may take or give.
 ODD = [
     *(None, 0, 1.5, True, "", "text", b"bytes", [], {}, (), [None], [1, "a"], {"a": 1}),

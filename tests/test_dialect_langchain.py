@@ -33,6 +33,7 @@ from tests.dialect_checks import (
     check_balance,
     check_whole,
     damaged,
+    drawn,
     gone,
     never,
     never_raises,
@@ -322,9 +323,10 @@ def is_result(message):
     return isinstance(message, ToolMessage)
 
 
+@drawn
 @given(damaged("langchain", is_result))
-def test_every_damaged_conversation_is_balanced(drawn):
-    script, messages = drawn
+def test_every_damaged_conversation_is_balanced(case):
+    script, messages = case
     found = check_balance(langchain, "langchain", script, messages)
 
     assert [id(m) for m in found if not is_result(m)] == (
@@ -332,6 +334,7 @@ def test_every_damaged_conversation_is_balanced(drawn):
     )
 
 
+@drawn
 @given(scripts("langchain"))
 def test_a_conversation_without_damage_is_left_alone(script):
     check_whole(langchain, "langchain", script)
@@ -340,6 +343,7 @@ def test_a_conversation_without_damage_is_left_alone(script):
 # Streams
 
 
+@drawn
 @given(scripts("langchain"))
 def test_a_stream_amounts_to_the_response(script):
     for n, model in enumerate(asked(script)):

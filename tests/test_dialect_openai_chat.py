@@ -23,6 +23,7 @@ from tests.dialect_checks import (
     check_balance,
     check_whole,
     damaged,
+    drawn,
     gone,
     never,
     never_raises,
@@ -379,9 +380,10 @@ def is_result(message):
     return message["role"] == "tool"
 
 
+@drawn
 @given(damaged("openai_chat", is_result))
-def test_every_damaged_conversation_is_balanced(drawn):
-    script, messages = drawn
+def test_every_damaged_conversation_is_balanced(case):
+    script, messages = case
     found = check_balance(chat, "openai_chat", script, messages)
 
     assert [m for m in found if not is_result(m)] == (
@@ -389,6 +391,7 @@ def test_every_damaged_conversation_is_balanced(drawn):
     )
 
 
+@drawn
 @given(scripts("openai_chat"))
 def test_a_conversation_without_damage_is_left_alone(script):
     check_whole(chat, "openai_chat", script)
@@ -397,6 +400,7 @@ def test_a_conversation_without_damage_is_left_alone(script):
 # Streams
 
 
+@drawn
 @given(scripts("openai_chat"), st.booleans())
 def test_a_stream_amounts_to_the_response(script, as_objects):
     for n, model in enumerate(asked(script)):

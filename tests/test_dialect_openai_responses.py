@@ -19,6 +19,7 @@ from tests.dialect_checks import (
     check_balance,
     check_whole,
     damaged,
+    drawn,
     gone,
     never,
     never_raises,
@@ -523,9 +524,10 @@ def is_result(item):
     return item.get("type") == "function_call_output"
 
 
+@drawn
 @given(damaged("openai_responses", is_result))
-def test_every_damaged_conversation_is_balanced(drawn):
-    script, items = drawn
+def test_every_damaged_conversation_is_balanced(case):
+    script, items = case
     # What stands before all that the model says is for calls elsewhere.
     while items and is_result(items[0]):
         items = items[1:]
@@ -538,6 +540,7 @@ def test_every_damaged_conversation_is_balanced(drawn):
     )
 
 
+@drawn
 @given(scripts("openai_responses"))
 def test_a_conversation_without_damage_is_left_alone(script):
     check_whole(responses, "openai_responses", script)
@@ -546,6 +549,7 @@ def test_a_conversation_without_damage_is_left_alone(script):
 # Streams
 
 
+@drawn
 @given(scripts("openai_responses"), st.booleans(), st.sampled_from(["all", "empty"]))
 def test_a_stream_amounts_to_the_response(script, as_objects, end):
     """Also where the end does not repeat what was streamed."""
@@ -567,6 +571,7 @@ def test_a_stream_amounts_to_the_response(script, as_objects, end):
         assert responses.usage(found.response) == ("gpt-test", Tokens(20, 7, 16, 3))
 
 
+@drawn
 @given(scripts("openai_responses"), st.data())
 def test_a_stream_that_broke_off_gives_what_there_is(script, data):
     (model, *_) = asked(script)
