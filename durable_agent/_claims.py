@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define
 
+from durable_agent import values
 from durable_agent._current import RESPONSE
 from durable_agent.recovery import ERROR
-from durable_agent.transcript import tool_calls
+from durable_agent.transcript import calls_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ class Claim:
 def handed_out(core: Core, call: str, response: Any) -> None:
     """Note a response that its caller has now, in the caller's context."""
     RESPONSE.set((call, core))
-    calls = tool_calls(response)
+    calls = calls_in(response)
     if calls:
         core.claims[call] = [Claim(c) for c in calls]
         while len(core.claims) > _RESPONSES:
@@ -77,7 +78,22 @@ def _matches(candidate: Claim, name: str, arguments: Mapping[str, Any]) -> bool:
     if asked is None:
         return False
     # What the model left out is at its default, or filled in by the framework.
-    return all(key in arguments and arguments[key] == asked[key] for key in asked)
+    return all(
+        key in arguments and _same_json(values.to_plain(arguments[key]), asked[key])
+        for key in asked
+    )
+
+
+def _same_json(given: Any, asked: Any) -> bool:
+    """Whether two values are the same JSON: 1 is 1.0, and True is not 1."""
+    if isinstance(asked, dict) and isinstance(given, dict):
+        # What a model was parsed into has more members, at their defaults.
+        return all(n in given and _same_json(given[n], v) for n, v in asked.items())
+    if isinstance(asked, list) and isinstance(given, list):
+        return len(given) == len(asked) and all(map(_same_json, given, asked))
+    if isinstance(given, bool) is not isinstance(asked, bool):
+        return False
+    return bool(given == asked)
 
 
 def answered(core: Core, slot: Slot) -> None:

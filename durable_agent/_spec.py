@@ -28,6 +28,10 @@ UNKNOWN_ON: Final[tuple[type[BaseException], ...]] = (TimeoutError, ConnectionEr
 _MAIN_NAMES: Final = frozenset({"__main__", "__mp_main__"})
 
 
+#: What models call the tools that were decorated in this process.
+TOOL_NAMES: Final[set[str]] = set()
+
+
 @frozen(kw_only=True)
 class Spec:
     """The options of one decoration, valid and with their defaults.
@@ -48,6 +52,7 @@ class Spec:
     on_unknown: Literal["raise", "return"] | Callable[..., Any] | None = None
     arguments: str | None = None
     transcript: bool = True
+    render: Callable[[Any], str] | None = None
     given: frozenset[str] = field(default=frozenset(), eq=False)
 
 
