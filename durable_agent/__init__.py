@@ -46,6 +46,7 @@ from durable_agent.errors import (
     ToolNotStartedError,
     ToolOutcomeUnknownError,
     TranscriptError,
+    TranscriptWarning,
     ValueNotRebuildableError,
     ValueNotStorableError,
 )
@@ -58,6 +59,7 @@ from durable_agent.events import (
 )
 from durable_agent.outcomes import Call, Completed, NotApplied, Unknown
 from durable_agent.policy import CheckpointPolicy
+from durable_agent._usage import Usage
 from durable_agent.session import Session
 from durable_agent.sessions import (
     Inspection,
@@ -71,6 +73,7 @@ from durable_agent.sessions import (
     open_session,
     session,
 )
+from durable_agent.transcript import Tokens
 from durable_agent.values import register_type
 
 __all__ = [
@@ -116,10 +119,13 @@ __all__ = [
     "SessionNotFoundError",
     "SessionUseError",
     "StoreError",
+    "Tokens",
     "ToolAbortedError",
     "ToolNotStartedError",
     "ToolOutcomeUnknownError",
     "TranscriptError",
+    "TranscriptWarning",
+    "Usage",
     "Unknown",
     "ValueNotRebuildableError",
     "ValueNotStorableError",

@@ -12,6 +12,7 @@ from attrs import define
 
 from durable_agent import values
 from durable_agent._current import RESPONSE
+from durable_agent._identity import short_id
 from durable_agent.recovery import ERROR
 from durable_agent.transcript import calls_in
 
@@ -101,7 +102,7 @@ def answered(core: Core, slot: Slot) -> None:
     if slot.resp is None:
         return
     for candidate in core.claims.get(slot.resp, ()):
-        if candidate.call.token == slot.tcid:
+        if short_id(candidate.call.token) == slot.tcid:
             outcome = slot.outcome
             failed = outcome is not None and outcome.status == ERROR
             candidate.state = "error" if failed else "done"

@@ -13,6 +13,7 @@ import orjson
 from durable_agent import events as ev
 from durable_agent import values
 from durable_agent._arguments import arguments_of
+from durable_agent._identity import short_id
 from durable_agent._transcripts import Transcript, newest
 from durable_agent.events import Draft
 from durable_agent.outcomes import Call
@@ -55,7 +56,7 @@ def _unstarted(transcript: Transcript, last: Slot) -> Iterator[Draft]:
         code = ev.TOOL_NOT_STARTED if known else ev.TOOL_OUTCOME_UNKNOWN
         meta: dict[str, Any] = {
             "resp": last.call,
-            "tcid": call.token,
+            "tcid": short_id(call.token),
             "status": "code",
             "code": code,
             "cause": CLOSER_CAUSE,

@@ -15,6 +15,7 @@ from attrs import frozen
 from durable_agent import events as ev
 from durable_agent import values
 from durable_agent._arguments import arguments_of
+from durable_agent._identity import short_id
 from durable_agent._spec import TOOL_NAMES
 from durable_agent._texts import not_applied_text, text_of, unknown_text, unseen_text
 from durable_agent.errors import (
@@ -206,7 +207,7 @@ class Transcript:
         """Yield the tool calls of a request's response that have no record at all."""
         seen = self.exchange(slot, quiet=True)
         for call in seen.dialect.calls(seen.turn or []):
-            where = (slot.call, call.token)
+            where = (slot.call, short_id(call.token))
             if where in self._history.by_tool_call or where in self._history.closers:
                 continue
             yield call
@@ -242,7 +243,7 @@ class Transcript:
 
     def result(self, response: Slot, call: ToolCall) -> Result:
         """Return what answers a tool call of a response."""
-        where = (response.call, call.token)
+        where = (response.call, short_id(call.token))
         slots = self._history.by_tool_call.get(where)
         if slots:
             return self._recorded(slots[-1], call.name)
