@@ -26,7 +26,11 @@ def _openai(calls):
 def _responses(calls):
     items = []
     for name, arguments, id_ in calls:
-        item = {"type": "function_call", "name": name, "arguments": json.dumps(arguments)}
+        item = {
+            "type": "function_call",
+            "name": name,
+            "arguments": json.dumps(arguments),
+        }
         items.append(item if id_ is None else {**item, "call_id": id_})
     return {"object": "response", "id": "r", "output": items}
 
@@ -261,12 +265,10 @@ def _results(message):
     if message.get("type") == "function_call_output":
         return [message["output"]]
     blocks = message.get("content")
-    found = []
-    for block in blocks if isinstance(blocks, list) else []:
-        if block.get("type") == "tool_result":
-            found.append(block["content"])
-    for part in message.get("parts", ()):
-        answer = part.get("functionResponse") or part.get("function_response")
-        if answer:
-            found.append(answer["response"]["result"])
-    return found
+    if isinstance(blocks, list):
+        return [b["content"] for b in blocks if b.get("type") == "tool_result"]
+    answers = [
+        part.get("functionResponse") or part.get("function_response")
+        for part in message.get("parts", ())
+    ]
+    return [answer["response"]["result"] for answer in answers if answer]

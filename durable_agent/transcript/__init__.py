@@ -20,7 +20,6 @@ from durable_agent.transcript import (
 )
 from durable_agent.transcript._render import error_text, result_text
 from durable_agent.transcript._types import (
-    Answer,
     Assembled,
     Dialect,
     Result,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIALECTS",
-    "Answer",
+    "Assembled",
     "Dialect",
     "Exchange",
     "Result",
