@@ -8,6 +8,7 @@ accepts; a call that began and never ended is reported, never silently run again
 
 from durable_agent._current import current_call, scope, tool_call_id
 from durable_agent._ending import register_control_flow
+from durable_agent._usage import Usage
 from durable_agent._version import __version__
 from durable_agent.decorators import checkpointed_llm, checkpointed_tool, step_boundary
 from durable_agent.errors import (
@@ -59,7 +60,6 @@ from durable_agent.events import (
 )
 from durable_agent.outcomes import Call, Completed, NotApplied, Unknown
 from durable_agent.policy import CheckpointPolicy
-from durable_agent._usage import Usage
 from durable_agent.session import Session
 from durable_agent.sessions import (
     Inspection,
@@ -125,8 +125,8 @@ __all__ = [
     "ToolOutcomeUnknownError",
     "TranscriptError",
     "TranscriptWarning",
-    "Usage",
     "Unknown",
+    "Usage",
     "ValueNotRebuildableError",
     "ValueNotStorableError",
     "__version__",

@@ -28,10 +28,6 @@ UNKNOWN_ON: Final[tuple[type[BaseException], ...]] = (TimeoutError, ConnectionEr
 _MAIN_NAMES: Final = frozenset({"__main__", "__mp_main__"})
 
 
-#: What models call the tools that were decorated in this process.
-TOOL_NAMES: Final[set[str]] = set()
-
-
 @frozen(kw_only=True)
 class Spec:
     """The options of one decoration, valid and with their defaults.

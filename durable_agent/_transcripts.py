@@ -15,8 +15,8 @@ from attrs import frozen
 from durable_agent import events as ev
 from durable_agent import values
 from durable_agent._arguments import arguments_of
+from durable_agent._current import TOOL_NAMES
 from durable_agent._identity import short_id
-from durable_agent._spec import TOOL_NAMES
 from durable_agent._texts import not_applied_text, text_of, unknown_text, unseen_text
 from durable_agent.errors import (
     TranscriptError,
@@ -60,7 +60,7 @@ class Transcript:
         self._tools: set[str] | None = None
 
     def messages(
-        self, of: str | None = None, dialect: Dialect | None = None
+        self, of: str | int | None = None, dialect: Dialect | None = None
     ) -> list[Any]:
         """Return the conversation: request, response, and a result for every call."""
         last = self.last(of)
@@ -82,7 +82,7 @@ class Transcript:
         return seen.dialect.balance(whole, self._answers(last, seen, whole))
 
     def partial(
-        self, of: str | None = None, dialect: Dialect | None = None
+        self, of: str | int | None = None, dialect: Dialect | None = None
     ) -> list[Any]:
         """Return the turn of the last request as far as it came; empty: none."""
         last = self.last(of)
@@ -91,7 +91,7 @@ class Transcript:
             return []
         return read(self.arguments(last), said.response, dialect).turn or []
 
-    def last(self, of: str | None = None) -> Slot | None:
+    def last(self, of: str | int | None = None) -> Slot | None:
         """Return the last request of the conversation that is meant.
 
         Raises:
@@ -105,13 +105,12 @@ class Transcript:
                 f"the log holds several conversations: {names} (their last requests: "
                 f"seq {seqs})",
                 session=self._session,
-                advice="Choose one with messages(of=function), give functions names "
-                "of their own with name=, or keep side requests out with "
-                "checkpointed_llm(transcript=False).",
+                advice="Choose one with messages(of=function) or of=seq, or keep side "
+                "requests out with checkpointed_llm(transcript=False).",
             )
         if not found and of is not None:
             raise TranscriptError(
-                f"no model request of {of} is recorded", session=self._session
+                f"no model request {of} is recorded", session=self._session
             )
         return found[0] if found else None
 
@@ -276,22 +275,28 @@ class Transcript:
         return Result(result_text(value), value=value, has_value=True)
 
 
-def newest(history: History, of: str | None = None) -> list[Slot]:
+def newest(history: History, of: str | int | None = None) -> list[Slot]:
     """Return the newest request of each conversation, oldest first.
 
-    With ``of``, of that function's requests only.
+    With ``of``, of that function's requests only; a seq is that of a request of the
+    one conversation that is meant.
     """
     roots: dict[int, int] = {}
     found: dict[int, Slot] = {}
+    meant: int | None = None
     for slot in history.slots:
         if slot.kind != "llm" or slot.parent is not None or slot.side:
             continue
         root = roots.get(slot.extends, slot.first)
         roots[slot.first] = root
-        if of is None or slot.name == of:
+        if of in {slot.first, slot.intent}:
+            meant = root
+        if not isinstance(of, str) or slot.name == of:
             former = found.get(root)
             if former is None or slot.intent > former.intent:
                 found[root] = slot
+    if isinstance(of, int):
+        found = {} if meant is None else {meant: found[meant]}
     return sorted(found.values(), key=lambda slot: slot.intent)
 
 

@@ -16,8 +16,9 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_agent import _calls, _step_runs, _streams
+from durable_agent._current import TOOL_NAMES
 from durable_agent._kinds import CODELESS, Kind, code_holder, is_lazy, kind_of
-from durable_agent._spec import TOOL_NAMES, Origin, Spec, Target
+from durable_agent._spec import Origin, Spec, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

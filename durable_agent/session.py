@@ -105,7 +105,8 @@ class Session:
             dialect: The provider's message format: "openai" (chat completions),
                 "openai-responses", "anthropic", "gemini" or "langchain"; found by the
                 request and the response if None.
-            of: A decorated model function, or its recorded name.
+            of: A decorated model function, its recorded name, or the seq of a request
+                of the conversation.
 
         Raises:
             TranscriptError: the log holds several conversations and none was chosen;
@@ -303,8 +304,8 @@ async def _ready(value: Any) -> Any:
     return value
 
 
-def _name_of(of: Any) -> str | None:
-    if of is None or isinstance(of, str):
+def _name_of(of: Any) -> str | int | None:
+    if of is None or isinstance(of, str | int):
         return of
     how = getattr(of, "__durable_name__", None)
     if how is not None:

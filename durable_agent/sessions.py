@@ -205,7 +205,7 @@ class Inspection:
         return self._log.read(from_seq)
 
     def messages(
-        self, dialect: str | None = None, *, of: str | None = None
+        self, dialect: str | None = None, *, of: str | int | None = None
     ) -> list[Any]:
         """Return the conversation, open calls closed in memory.
 
@@ -215,7 +215,7 @@ class Inspection:
         return self._transcript().messages(of, stated)
 
     def partial(
-        self, dialect: str | None = None, *, of: str | None = None
+        self, dialect: str | None = None, *, of: str | int | None = None
     ) -> list[Any]:
         """Return the assistant turn that was interrupted; see `Session.partial`."""
         stated = None if dialect is None else dialect_named(dialect)

@@ -679,6 +679,11 @@ def test_two_conversations_of_one_function_are_not_mixed_up(root, world):
         ask([*first, chat("user", "and tomorrow?")])
         with pytest.raises(TranscriptError, match="several"):
             s.messages()
+        seqs = [e.seq for e in s.events() if e.type == "llm/request"]
+        ends = [s.messages(of=seq)[-1]["content"] for seq in seqs]
+        assert ends == ["3", "2", "3"]
+        with pytest.raises(TranscriptError, match="no model request 0"):
+            s.messages(of=0)
 
 
 @pytest.mark.parametrize("across", [False, True])
