@@ -90,11 +90,12 @@ def chat(workdir: Path, turn: int, kill_after: int) -> None:
             for call in message.tool_calls:
                 arguments = json.loads(call.function.arguments)
                 result = tools[call.function.name](**arguments)
-                print(f"tool:  {call.function.name}({arguments['order']}): {result}")
+                shown = f"{call.function.name}({arguments['order']}): {result}"
+                print("tool: ", shown, flush=True)
                 messages.append(
                     {"role": "tool", "tool_call_id": call.id, "content": result}
                 )
-        print(f"tokens: {session.usage.total.input} in the requests so far")
+        print(f"tokens: {session.usage.total.input:,} in the requests so far")
 
 
 def show(messages: list[Any]) -> None:
