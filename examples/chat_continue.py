@@ -53,9 +53,11 @@ class Ledger:
         self.path = path
 
     def paid(self) -> list[str]:
+        """Return the orders that were refunded."""
         return self.path.read_text().split() if self.path.exists() else []
 
     def pay(self, order: str) -> None:
+        """Refund an order."""
         with self.path.open("a") as file:
             file.write(f"{order}\n")
 

@@ -126,3 +126,72 @@ def _unmarked(value: Any) -> Any:
     if isinstance(value, list):
         return [_unmarked(item) for item in value]
     return value
+
+
+NAME = "openai"
+
+
+def request(bound):
+    m = bound.get("messages")
+    return m if isinstance(m, list) else None
+
+
+def knows(messages):
+    return any(isinstance(m, dict) and (m.get("role") == "tool" or "tool_calls" in m) for m in messages)
+
+
+def turn(response):
+    m = assistant_message(response)
+    return None if m is None else [m]
+
+
+def text_turn(text):
+    return [{"role": "assistant", "content": text}]
+
+
+def assemble(chunks):
+    from durable_agent.transcript._types import Assembled
+    text, done = "", False
+    for c in chunks:
+        if not isinstance(c, dict) or "choices" not in c:
+            return None
+        for ch in c["choices"]:
+            text += ch["delta"].get("content") or ""
+            done = done or bool(ch.get("finish_reason"))
+    return Assembled({"choices": [{"message": {"role": "assistant", "content": text}}]}, done)
+
+
+def calls(turn):
+    return [c for m in turn for c in tool_calls(m)]
+
+
+def balance(messages, answer):
+    out, i = [], 0
+    messages = list(messages)
+    while i < len(messages):
+        m = messages[i]
+        i += 1
+        out.append(m)
+        cs = tool_calls(m)
+        if not cs:
+            continue
+        res = []
+        while i < len(messages) and messages[i].get("role") == "tool":
+            res.append(messages[i]); i += 1
+        for c in cs:
+            hit = next((r for r in res if r["tool_call_id"] == (c.id or "")), None)
+            if hit:
+                res.remove(hit)
+                out.append(hit)
+            else:
+                out.append(tool_message(c, answer([m], c).text))
+    return out
+
+
+def usage(response):
+    from durable_agent.transcript._types import Tokens
+    plain = _plain(response)
+    u = plain.get("usage") if isinstance(plain, dict) else None
+    if not u:
+        return None
+    return plain.get("model", ""), Tokens(u["prompt_tokens"], u["completion_tokens"], (u.get("prompt_tokens_details") or {}).get("cached_tokens", 0), (u.get("completion_tokens_details") or {}).get("reasoning_tokens", 0))
