@@ -9,19 +9,29 @@ conversations apart.
 from __future__ import annotations
 
 import json
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from attrs import define, field
+from attrs import define, field, frozen
 
+from durable_agent._requests import Load
 from durable_agent._transcripts import Transcript, newest
-from durable_agent.transcript import fingerprint, read, turn_of
+from durable_agent.transcript import (
+    assembled,
+    fingerprint,
+    goes_on_after,
+    read,
+    response_id,
+    turn_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from durable_agent._core import Core
+    from durable_agent._requests import Request
 
 #: Conversations of one session that may be gone on with.
 _TIPS: Final = 64
@@ -38,6 +48,17 @@ class _Tip:
     turn: bytes = b""
     #: How many messages the turn has.
     added: int = 0
+    #: The provider's id of the response.
+    response: str | None = None
+
+
+@frozen
+class Link:
+    """A request in its chain: the first seq of the one that it extends, if any."""
+
+    extends: int | None
+    length: int
+    last: bytes
 
 
 @define(eq=False)
@@ -63,12 +84,16 @@ class Chains:
             seen = transcript.exchange(slot, quiet=True)
             if seen.messages:
                 tip = _Tip(len(seen.messages), digest(seen.messages[-1]))
-                _add_turn(tip, seen.turn)
+                said = transcript.said(slot)
+                _add_turn(tip, seen.turn, None if said is None else said.response)
                 found[slot.first] = tip
         self._tips = found | self._tips
 
-    def extended(self, messages: Sequence[Any]) -> int | None:
-        """Return the request that these messages go on with, None for none."""
+    def extended(self, messages: Sequence[Any], after: str | None = None) -> int | None:
+        """Return the request that these messages go on with, None for none.
+
+        ``after``: the id of the response that the provider is told to go on after.
+        """
         seen: dict[int, bytes] = {}
 
         def at(index: int) -> bytes:
@@ -77,6 +102,9 @@ class Chains:
             return seen.get(index, b"")
 
         newest_first = list(reversed(self._tips.items()))
+        for seq, tip in newest_first:
+            if after is not None and tip.response == after:
+                return seq
         for seq, tip in newest_first:
             if tip.turn and at(tip.length + tip.added - 1) == tip.turn:
                 return seq
@@ -90,29 +118,44 @@ class Chains:
                 return seq
         return None
 
-    def asked(self, seq: int, messages: Sequence[Any], extends: int | None) -> None:
+    def asked(self, seq: int, link: Link) -> None:
         """Note a request that was recorded."""
-        if extends is not None:
-            self._tips.pop(extends, None)
-        self._tips[seq] = _Tip(len(messages), digest(messages[-1]))
+        if link.extends is not None:
+            self._tips.pop(link.extends, None)
+        self._tips[seq] = _Tip(link.length, link.last)
         while len(self._tips) > _TIPS:
             del self._tips[next(iter(self._tips))]
 
     def answered(self, seq: int, response: Any) -> None:
         """Note what a request was answered with."""
         tip = self._tips.get(seq)
-        if tip is not None:
-            _add_turn(tip, turn_of(response))
+        if tip is None:
+            return
+        found = assembled(response) if isinstance(response, list) else None
+        whole = response if found is None else found.response
+        _add_turn(tip, turn_of(whole), whole)
 
 
-def _add_turn(tip: _Tip, turn: Sequence[Any] | None) -> None:
+def _add_turn(tip: _Tip, turn: Sequence[Any] | None, response: Any) -> None:
     if turn:
         tip.turn, tip.added = digest(turn[-1]), len(turn)
+    tip.response = response_id(response)
 
 
-def messages_of(bound: Mapping[str, Any]) -> list[Any]:
-    """Return the messages of a request that is about to be made; empty: none."""
-    return read(bound).messages
+def link_of(
+    core: Core, bound: Mapping[str, Any]
+) -> Generator[Request, Any, Link | None]:
+    """Find what a request that is about to be made goes on with.
+
+    None: it has no messages.
+    """
+    messages = read(bound).messages
+    if not messages:
+        return None
+    if core.chains.unread(core):
+        yield Load(partial(core.chains.read_log, core))
+    extends = core.chains.extended(messages, goes_on_after(bound))
+    return Link(extends, len(messages), digest(messages[-1]))
 
 
 def digest(message: Any) -> bytes:

@@ -7,7 +7,6 @@ none, and else make the intent durable. It ends with `Run`, `Value` or `Raise`.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -15,19 +14,11 @@ from attrs import define, field
 
 from durable_agent import _recorded, _unrecorded
 from durable_agent import events as ev
-from durable_agent._chains import messages_of
+from durable_agent._chains import link_of
 from durable_agent._claims import claim
 from durable_agent._current import TOOL_CALL_ID, Enclosing, StepFrame
 from durable_agent._identity import call_id, short_id
-from durable_agent._requests import (
-    Barrier,
-    Eager,
-    Load,
-    Raise,
-    Run,
-    Value,
-    Verdict,
-)
+from durable_agent._requests import Barrier, Eager, Raise, Run, Value, Verdict
 from durable_agent._texts import aborted_text
 from durable_agent.errors import (
     CheckpointError,
@@ -171,20 +162,17 @@ class Flow:
     ) -> Generator[Request, Any, Run | Value | Raise]:
         """Append the intent and make it durable; the body runs next."""
         core = self.core
-        messages = self._conversation()
-        if messages and core.chains.unread(core):
-            yield Load(partial(core.chains.read_log, core))
+        link = (yield from link_of(core, self.bound)) if self._in_chain() else None
         core.check()
-        extends = core.chains.extended(messages) if messages else None
-        draft = self._intent(again, extends)
+        draft = self._intent(again, None if link is None else link.extends)
         try:
             seq = core.append(draft)
         except (StoreError, OSError) as error:
             raise self._failed_checkpoint(error) from error
         slot = core.history.attempts[draft.call or "", draft.meta["attempt"]]
         self.slot = slot
-        if messages:
-            core.chains.asked(slot.first, messages, extends)
+        if link is not None:
+            core.chains.asked(slot.first, link)
         if again is None:
             self._note(slot)
         self.call = self._call(slot, seq)
@@ -207,11 +195,9 @@ class Flow:
         core.check()
         return Raise(self.aborted())
 
-    def _conversation(self) -> list[Any]:
-        """Return the messages of a request that belongs to a conversation."""
-        if self.spec.kind != "llm" or self.parent is not None:
-            return []
-        return messages_of(self.bound) if self.spec.transcript else []
+    def _in_chain(self) -> bool:
+        """Whether this is a request that belongs to a conversation."""
+        return self.spec.kind == "llm" and self.parent is None and self.spec.transcript
 
     def _abort(self, slot: Slot) -> Generator[Request, Any, None]:
         """Record that the body did not run, if the log still takes it."""

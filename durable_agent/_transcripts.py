@@ -10,43 +10,35 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from attrs import frozen
+from attrs import evolve
 
 from durable_agent import events as ev
 from durable_agent import values
 from durable_agent._arguments import arguments_of
 from durable_agent._current import TOOL_NAMES
 from durable_agent._identity import short_id
+from durable_agent._responses import Said, decoded, recorded_value, said
 from durable_agent._texts import not_applied_text, text_of, unknown_text, unseen_text
 from durable_agent.errors import (
     TranscriptError,
     TranscriptWarning,
-    ValueNotRebuildableError,
 )
 from durable_agent.transcript import (
     Exchange,
     Result,
-    assembled,
     error_text,
+    goes_on_after,
     read,
+    response_id,
     result_text,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from durable_agent.recovery import History, Recorded, Slot
+    from durable_agent.recovery import History, Slot
     from durable_agent.store import LogReader
     from durable_agent.transcript import Dialect, ToolCall
-
-
-@frozen
-class Said:
-    """What a recorded request was answered with."""
-
-    response: Any
-    #: The answer was given to its end.
-    complete: bool
 
 
 class Transcript:
@@ -119,7 +111,7 @@ class Transcript:
     def arguments(self, slot: Slot) -> dict[str, Any]:
         """Return the arguments of a call; what cannot be rebuilt here, as JSON."""
         recorded = arguments_of(self._log, slot.intent)
-        return {name: _decoded(value) for name, value in recorded.items()}
+        return {name: decoded(value) for name, value in recorded.items()}
 
     def exchange(
         self, slot: Slot, dialect: Dialect | None = None, *, quiet: bool = False
@@ -130,7 +122,11 @@ class Transcript:
         """
         said = self.said(slot)
         response = said.response if said is not None and said.complete else None
-        seen = read(self.arguments(slot), response, dialect)
+        arguments = self.arguments(slot)
+        seen = read(arguments, response, dialect)
+        after = goes_on_after(arguments)
+        if after is not None:
+            seen = evolve(seen, messages=[*self._before(slot, after), *seen.messages])
         if response is not None and seen.turn is None and not quiet:
             warnings.warn(
                 f"session {self._session!r}: no dialect sees an assistant turn in what "
@@ -142,19 +138,29 @@ class Transcript:
             )
         return seen
 
+    def _before(self, slot: Slot, after: str) -> list[Any]:
+        """Return what a provider kept: the messages up to the response ``after``.
+
+        Of responses that are not in this log, nothing is known.
+        """
+        by_first = {s.first: s for s in self._history.slots if s.kind == "llm"}
+        parts: list[list[Any]] = []
+        wanted: str | None = after
+        former = by_first.get(slot.extends)
+        while wanted is not None and former is not None:
+            said = self.said(former)
+            if said is None or response_id(said.response) != wanted:
+                break
+            arguments = self.arguments(former)
+            seen = read(arguments, said.response)
+            parts.append([*seen.messages, *(seen.turn or [])])
+            wanted = goes_on_after(arguments)
+            former = by_first.get(former.extends)
+        return [message for part in reversed(parts) for message in part]
+
     def said(self, slot: Slot) -> Said | None:
         """Return the response of a request; None: there is none, or no value of it."""
-        outcome = slot.outcome
-        if outcome is not None and outcome.status == "value":
-            data = self._log.get(outcome.seq).data
-            if "stream" not in data:
-                value = _decoded(data.get("value"))
-                return None if value is None else Said(value, complete=True)
-            whole = data["stream"]["end"] == "complete"
-        else:
-            whole = False
-        found = assembled(recorded_chunks(self._log, slot)) if slot.chunks else None
-        return None if found is None else Said(found.response, whole)
+        return said(self._log, slot)
 
     # results ------------------------------------------------------------------
 
@@ -271,7 +277,7 @@ class Transcript:
         value = recorded_value(self._log, slot, outcome)
         text = data.get("text")
         if text is not None:
-            return Result(str(_decoded(text)))
+            return Result(str(decoded(text)))
         return Result(result_text(value), value=value, has_value=True)
 
 
@@ -298,29 +304,6 @@ def newest(history: History, of: str | int | None = None) -> list[Slot]:
     if isinstance(of, int):
         found = {} if meant is None else {meant: found[meant]}
     return sorted(found.values(), key=lambda slot: slot.intent)
-
-
-def recorded_value(log: LogReader, slot: Slot, outcome: Recorded) -> Any:
-    """Return the recorded value of a call; chunks of a stream as a list."""
-    data = log.get(outcome.seq).data
-    if "stream" not in data:
-        return _decoded(data.get("value"))
-    return recorded_chunks(log, slot)
-
-
-def recorded_chunks(log: LogReader, slot: Slot) -> list[Any]:
-    """Return the chunks of a stream, as far as they are recorded."""
-    return [
-        _decoded(chunk) for seq in slot.chunks for chunk in log.get(seq).data["chunks"]
-    ]
-
-
-def _decoded(value: Any) -> Any:
-    raw = orjson.dumps(value)
-    try:
-        return values.decode(raw)
-    except ValueNotRebuildableError:
-        return values.look(raw)
 
 
 def _signature(calls: Sequence[ToolCall]) -> list[tuple[str | None, str, bytes]]:

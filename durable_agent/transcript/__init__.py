@@ -44,9 +44,11 @@ __all__ = [
     "dialect_named",
     "error_text",
     "fingerprint",
+    "goes_on_after",
     "is_final_chunk",
     "read",
     "request_messages",
+    "response_id",
     "result_text",
     "turn_of",
     "usage_of",
@@ -118,6 +120,23 @@ def _by_name(
     elif "input" in flat and "messages" not in flat:
         wanted = openai_responses.NAME
     return next((pair for pair in requests if wanted == pair[0].NAME), requests[-1])
+
+
+def goes_on_after(bound: Mapping[str, Any]) -> str | None:
+    """Return the id of the response that a request goes on after, None: unsaid.
+
+    Where the provider keeps the conversation, a request holds what is new only
+    (``previous_response_id`` of OpenAI Responses).
+    """
+    found = dict(_flat(bound)).get("previous_response_id")
+    return found if isinstance(found, str) and found else None
+
+
+def response_id(response: Any) -> str | None:
+    """Return the provider's id of a response."""
+    is_dict = isinstance(response, dict)
+    found = response.get("id") if is_dict else getattr(response, "id", None)
+    return found if isinstance(found, str) else None
 
 
 def request_messages(bound: Mapping[str, Any]) -> list[Any] | None:
