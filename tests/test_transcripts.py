@@ -856,3 +856,44 @@ def test_a_resolution_that_nothing_happened_is_told(root, world):
         (call,) = s.in_doubt()
         s.resolve(call, NotApplied())
         assert "did not take effect" in texts(s.messages())[0]
+
+
+def test_a_conversation_that_the_provider_keeps_is_put_together(root):
+    """Requests that name the response that they go on after hold what is new only."""
+
+    def response(n, *output):
+        return {"object": "response", "id": f"resp_{n}", "output": list(output)}
+
+    def said(text):
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        return {"type": "message", "role": "assistant", "content": content}
+
+    call = {"type": "function_call", "call_id": "c1", "name": "pay", "arguments": "{}"}
+    answers = [response(1, said("one")), response(2, call), response(3, said("three"))]
+
+    @checkpointed_llm(name="ask")
+    def ask(**request):
+        return answers.pop(0)
+
+    @checkpointed_tool(name="pay")
+    def pay():
+        return "paid"
+
+    first, second = chat("user", "first"), chat("user", "second")
+    output = {"type": "function_call_output", "call_id": "c1", "output": "paid"}
+    with conversation("s", root=root) as s:
+        ask(input="first")
+        ask(input=[second], previous_response_id="resp_1")
+        pay()
+        assert s.messages() == [first, said("one"), second, call, output]
+    with conversation("s", root=root) as s:
+        ask(input=[output], previous_response_id="resp_2")
+        assert s.messages() == [
+            *(first, said("one"), second, call, output),
+            said("three"),
+        ]
+    # One that began elsewhere: what was sent is all that is known.
+    with conversation("other", root=root) as s:
+        answers.append(response(9, said("nine")))
+        ask(input=[output], previous_response_id="elsewhere")
+        assert s.messages() == [output, said("nine")]
