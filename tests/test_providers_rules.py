@@ -12,45 +12,30 @@ from tests.conftest import PROJECT
 from tests.providers import (
     render_anthropic,
     render_gemini,
-    render_langchain,
-    render_openai_chat,
     render_openai_responses,
     rules_anthropic,
     rules_gemini,
-    rules_langchain,
-    rules_openai_chat,
     rules_openai_responses,
 )
 from tests.providers.conversations import Call, Model, User, history, ids_held, scripts
 from tests.providers.examples import EXAMPLES
+from tests.providers.registry import PROVIDERS
 from tests.providers.rules_base import rule_of
 
-JUDGES = {
-    "openai_chat": rules_openai_chat,
-    "openai_responses": rules_openai_responses,
-    "anthropic": rules_anthropic,
-    "gemini": rules_gemini,
-    "langchain": rules_langchain,
-}
-DIALECTS = {
-    "openai_chat": render_openai_chat,
-    "openai_responses": render_openai_responses,
-    "anthropic": render_anthropic,
-    "gemini": render_gemini,
-    "langchain": render_langchain,
-}
-ALL_RULES = [(name, rule) for name in JUDGES for rule in JUDGES[name].RULES.values()]
+ALL_RULES = [
+    (name, rule) for name in PROVIDERS for rule in PROVIDERS[name].table.values()
+]
 by_rule = pytest.mark.parametrize(
     ("provider", "rule"), ALL_RULES, ids=[f"{n}-{r.id}" for n, r in ALL_RULES]
 )
-by_provider = pytest.mark.parametrize("provider", list(JUDGES))
+by_provider = pytest.mark.parametrize("provider", list(PROVIDERS))
 
 
 @by_rule
 def test_each_rule_refuses_its_example_for_its_own_reason(provider, rule):
     (messages, options), _ = EXAMPLES[provider][rule.id]
 
-    assert {rule_of(b) for b in JUDGES[provider].check(messages, **options)} == {
+    assert {rule_of(b) for b in PROVIDERS[provider].judge(messages, **options)} == {
         rule.id
     }
 
@@ -59,7 +44,7 @@ def test_each_rule_refuses_its_example_for_its_own_reason(provider, rule):
 def test_each_rule_accepts_its_example(provider, rule):
     _, (messages, options) = EXAMPLES[provider][rule.id]
 
-    assert JUDGES[provider].check(messages, **options) == []
+    assert PROVIDERS[provider].judge(messages, **options) == []
 
 
 @by_rule
@@ -70,7 +55,7 @@ def test_each_rule_names_its_source_and_says_what_it_asks(provider, rule):
 
 @by_provider
 def test_examples_belong_to_rules(provider):
-    assert set(EXAMPLES[provider]) == set(JUDGES[provider].RULES)
+    assert set(EXAMPLES[provider]) == set(PROVIDERS[provider].table)
 
 
 def test_judges_do_not_import_the_product(run_python):
@@ -90,9 +75,9 @@ def test_judges_do_not_import_the_product(run_python):
 @given(st.data())
 def test_whole_conversations_are_accepted(provider, data):
     script = data.draw(scripts(provider))
-    messages = history(DIALECTS[provider], script)
+    messages = history(PROVIDERS[provider].dialect, script)
 
-    assert JUDGES[provider].check(messages, ids=ids_held(provider, script)) == []
+    assert PROVIDERS[provider].judge(messages, ids=ids_held(provider, script)) == []
 
 
 @settings(deadline=None)
@@ -122,9 +107,9 @@ def test_a_missing_answer_is_refused_however_lenient_the_ids(provider, data):
         script, answers = (*script, User(), Model(calls=(Call(),))), [len(script) + 1]
     at = data.draw(st.sampled_from(answers))
     lost = data.draw(st.integers(0, len(script[at].calls) - 1))
-    messages = _without(DIALECTS[provider], script, at, lost)
+    messages = _without(PROVIDERS[provider].dialect, script, at, lost)
 
-    assert JUDGES[provider].check(messages, ids="lenient") != []
+    assert PROVIDERS[provider].judge(messages, ids="lenient") != []
 
 
 def _without(dialect, script, at, lost):
@@ -142,7 +127,7 @@ def _without(dialect, script, at, lost):
 @settings(deadline=None)
 @given(st.data())
 def test_an_answer_given_twice_is_refused_however_lenient_the_ids(provider, data):
-    dialect = DIALECTS[provider]
+    dialect = PROVIDERS[provider].dialect
     calls = data.draw(st.lists(st.just(Call()), min_size=1, max_size=3))
     asked = dialect.heard(dialect.response(Model(calls=tuple(calls)), 0))
     twice = [*calls, calls[0]]
@@ -152,14 +137,14 @@ def test_an_answer_given_twice_is_refused_however_lenient_the_ids(provider, data
         *dialect.results(twice, ["ok"] * len(twice)),
     ]
 
-    assert JUDGES[provider].check(messages, ids="lenient") != []
+    assert PROVIDERS[provider].judge(messages, ids="lenient") != []
 
 
 @pytest.mark.parametrize(
     "provider", ["openai_chat", "anthropic", "gemini", "langchain"]
 )
 def test_answers_that_come_after_the_next_question_are_refused(provider):
-    dialect, calls = DIALECTS[provider], (Call(id="a"), Call(id="b"))
+    dialect, calls = PROVIDERS[provider].dialect, (Call(id="a"), Call(id="b"))
     asked = dialect.heard(dialect.response(Model(calls=calls), 0))
     late = [
         *dialect.said(User()),
@@ -168,7 +153,7 @@ def test_answers_that_come_after_the_next_question_are_refused(provider):
         *dialect.results(calls, ["ok", "ok"]),
     ]
 
-    assert JUDGES[provider].check(late) != []
+    assert PROVIDERS[provider].judge(late) != []
 
 
 def test_responses_with_lenient_ids_do_not_lend_an_output_to_another_turn():
@@ -184,3 +169,31 @@ def test_responses_with_lenient_ids_do_not_lend_an_output_to_another_turn():
         [*user, call, *user, other, *output, *output], ids="lenient"
     )
     assert {rule_of(breach) for breach in broken} == {"answered", "answered-once"}
+
+
+def test_responses_with_lenient_ids_close_a_turn_where_the_model_goes_on():
+    """In a loop of tools no user stands between one turn of the model and the next."""
+    first, second = (
+        render_openai_responses.heard(render_openai_responses.response(model, n))
+        for n, model in enumerate(
+            [Model(calls=(Call(), Call())), Model(calls=(Call(),))]
+        )
+    )
+    output = render_openai_responses.results([Call()], ["ok"])
+    items = [*render_openai_responses.said(User()), *first, *output, *second]
+
+    broken = rules_openai_responses.check([*items, *output, *output], ids="lenient")
+    assert [rule_of(breach) for breach in broken] == ["answered", "answered-once"]
+
+
+@by_provider
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_that_json_does_not_have_are_refused(provider, number):
+    messages = history(PROVIDERS[provider].dialect, (User(),))
+    if provider == "langchain":
+        messages[0].additional_kwargs["n"] = number  # not sent, so not judged
+        assert PROVIDERS[provider].judge(messages) == []
+        return
+    messages[0]["n"] = number
+
+    assert {rule_of(b) for b in PROVIDERS[provider].judge(messages)} == {"utf8"}

@@ -8,13 +8,17 @@ where people append those.
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import anthropic
 import openai
 from google import genai
 from google.genai import types
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_openai import ChatOpenAI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -261,4 +265,54 @@ class Gemini:
         return [types.Content(role="user", parts=parts)]
 
 
-SDKS: tuple[type[Any], ...] = (Chat, Responses, Anthropic, Gemini)
+class LangChain:
+    """LangChain's chat model for OpenAI; requests are made of LangChain messages."""
+
+    name: ClassVar = "langchain"
+    refusal: ClassVar[type[Exception]] = openai.BadRequestError
+
+    def __init__(self, server: ModelServer) -> None:
+        self.client = ChatOpenAI(
+            model="gpt-test",
+            api_key="none",
+            http_client=server.client(),
+            http_async_client=server.async_client(),
+        )
+
+    @property
+    def create(self) -> Callable[..., Any]:
+        def create(messages: list[Any]) -> Any:
+            return self.client.invoke(messages)
+
+        return create
+
+    @property
+    def create_stream(self) -> Callable[..., Any]:
+        def create_stream(messages: list[Any]) -> Iterator[Any]:
+            yield from self.client.stream(messages)
+
+        return create_stream
+
+    def request(self, messages: list[Any], *, stream: bool = False) -> dict[str, Any]:
+        return {"messages": messages}
+
+    def said(self, text: str) -> list[Any]:
+        return [HumanMessage(text)]
+
+    def whole(self, stream: Iterator[Any]) -> Any:
+        return functools.reduce(operator.add, stream)
+
+    def heard(self, response: Any) -> list[Any]:
+        return [response]
+
+    def calls(self, response: Any) -> list[Asked]:
+        return [(c["id"], c["name"], c["args"]) for c in response.tool_calls]
+
+    def results(self, calls: list[Asked], texts: list[str]) -> list[Any]:
+        return [
+            ToolMessage(text, tool_call_id=call_id, name=name)
+            for (call_id, name, _), text in zip(calls, texts, strict=True)
+        ]
+
+
+SDKS: tuple[type[Any], ...] = (Chat, Responses, Anthropic, Gemini, LangChain)

@@ -148,12 +148,14 @@ class ModelServer:
     """Answers each accepted request with the next turn of ``answers``.
 
     ``requests`` holds all that came, ``refused`` the breaches found. ``cut`` ends each
-    stream after so many events, as a lost connection does.
+    stream after so many events, as a lost connection does. ``interrupt`` is raised in
+    the program that asks, once its request is here and taken.
     """
 
     answers: list[Model]
     ids: Ids = "strict"
     cut: int | None = None
+    interrupt: BaseException | None = None
     requests: list[Request] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     given: int = 0
@@ -171,6 +173,8 @@ class ModelServer:
             return 400, "application/json", [refusal]
         model, n = self.answers[self.given], self.given
         self.given += 1
+        if self.interrupt is not None:
+            raise self.interrupt
         if asked.get("stream") or "streamGenerateContent" in path:
             events = wire.sse(wire.dialect.stream(model, n))
             return 200, "text/event-stream", events[: self.cut]
