@@ -57,9 +57,7 @@ def claim(
     resp = found[0] if found is not None and found[1] is core else None
     claims: list[Claim] = core.claims.get(resp, []) if resp is not None else []
     if explicit is not None:
-        same = [c for c in claims if c.call.id == explicit]
-        chosen = next((c for c in same if c.state != "done"), None)
-        chosen = chosen or (same[0] if same else None)
+        chosen = _said(claims, explicit, name, arguments)
         if chosen is None:
             return resp, explicit, explicit
         chosen.state = "open"
@@ -70,6 +68,24 @@ def claim(
                 candidate.state = "open"
                 return resp, candidate.call.token, candidate.call.id
     return None, None, None
+
+
+def _said(
+    claims: list[Claim], explicit: str, name: str, arguments: Mapping[str, Any]
+) -> Claim | None:
+    """Return the tool call of an id; where it was given twice, the one that fits best.
+
+    One with this name and these arguments goes first, then one that waits for its
+    answer, then one that failed.
+    """
+    same = [c for c in claims if c.call.id == explicit]
+    fits = [c for c in same if len(same) > 1 and _matches(c, name, arguments)]
+    for group in (fits, same):
+        for state in ("", "error", "open"):
+            found = next((c for c in group if c.state == state), None)
+            if found is not None:
+                return found
+    return same[0] if same else None
 
 
 def _matches(candidate: Claim, name: str, arguments: Mapping[str, Any]) -> bool:

@@ -8,7 +8,13 @@ import json
 import pytest
 from langchain_core.messages import AIMessage
 
-from durable_agent import checkpointed_llm, checkpointed_tool, session, tool_call_id
+from durable_agent import (
+    FinishedSessionWarning,
+    checkpointed_llm,
+    checkpointed_tool,
+    session,
+    tool_call_id,
+)
 
 # One response with these calls, each a name, arguments and an id (None: left out).
 
@@ -164,6 +170,30 @@ def test_what_is_said_explicitly_wins(root, form):
         assert linked(s) == ["b"]
 
 
+def test_an_id_that_was_given_twice_and_is_said_goes_to_the_call_that_waits(root):
+    """Not to the first again, because that one failed; but a retry goes to it."""
+
+    @checkpointed_tool(name="f")
+    def f(n):
+        if n == 1 and not tries:
+            tries.append(n)
+            raise ValueError("busy")
+        return n
+
+    tries = []
+    ask = model(_openai([("f", {"n": 1}, "a"), ("f", {"n": 2}, "a")]))
+    with session("s", root=root) as s:
+        ask([{"role": "user", "content": "go"}])
+        with tool_call_id("a"):
+            with pytest.raises(ValueError, match="busy"):
+                f(1)
+            f(1)
+            f(2)
+
+        assert linked(s) == ["a", "a", "a#2"]
+        assert _texts(s.messages()) == ["1", "2"]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_replay_links_as_the_first_run_did(root, form):
     response = form([("add", {"x": n}, None) for n in (1, 2, 1)])
@@ -176,8 +206,9 @@ def test_a_replay_links_as_the_first_run_did(root, form):
                 add(n)
             return linked(s), _texts(s.messages())
 
-    with pytest.warns(Warning, match="finished"):
-        first, again = run(), run()
+    first = run()
+    with pytest.warns(FinishedSessionWarning):
+        again = run()
 
     assert first == again
 
