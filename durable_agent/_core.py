@@ -22,6 +22,7 @@ from attrs import define, evolve, field
 from durable_agent import events as ev
 from durable_agent._chains import Chains
 from durable_agent._current import PROCESS
+from durable_agent._edits_index import Index
 from durable_agent._identity import idempotency_key, new_uid
 from durable_agent._turns import Turns
 from durable_agent._version import __version__
@@ -114,6 +115,8 @@ class Core:
     #: Attempts whose unknown outcome was raised in this run.
     told_unknown: set[tuple[str, int]] = field(factory=set)
     warned: set[str] = field(factory=set)
+    #: What model requests are stored as differences to.
+    edits: Index = field(factory=Index)
     turns: Turns = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -203,6 +206,7 @@ class Core:
         self.before_live = []
         now = time.time_ns()
         seq = last - len(batch)
+        self.edits.seen(seq + 1, batch)
         for draft in batch:
             seq += 1
             self.history.apply(

@@ -14,6 +14,7 @@ from attrs import define, field
 
 from durable_agent import _recorded, _unrecorded
 from durable_agent import events as ev
+from durable_agent._arguments import make, remember, show_whole
 from durable_agent._chains import link_of
 from durable_agent._claims import claim
 from durable_agent._current import TOOL_CALL_ID, Enclosing, StepFrame
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from durable_agent._core import Core
     from durable_agent._current import Frame
+    from durable_agent._edits import Made
     from durable_agent._identity import Identity
     from durable_agent._requests import Recording, Request
     from durable_agent._spec import Spec
@@ -94,6 +96,8 @@ class Flow:
             core.turns.moved()
             try:
                 verdict = yield from _recorded.settle(self, slot)
+                if verdict is None:
+                    yield from remember(core, self.spec.kind, self.name)
             except BaseException as error:
                 # A verifier or the disk failed, or the caller gave up waiting: asked
                 # again, it is the same call.
@@ -108,6 +112,8 @@ class Flow:
         else:
             core.turns.moved()
             verdict = yield from _unrecorded.judge(self)
+            if verdict is None:
+                yield from remember(core, self.spec.kind, self.name)
         if verdict is not None:
             return verdict
         return (yield from self._checkpoint(slot))
@@ -119,6 +125,7 @@ class Flow:
         if any(s.recorded and s.first > stream.seq for s in core.history.slots):
             return Value(None)
         yield from _recorded.wait_for_turn(core, slot.parent, END)
+        yield from remember(core, self.spec.kind, self.name)
         return (yield from self._checkpoint(slot))
 
     def _place(self) -> None:
@@ -164,11 +171,15 @@ class Flow:
         core = self.core
         link = (yield from link_of(core, self.bound)) if self._in_chain() else None
         core.check()
-        draft = self._intent(again, None if link is None else link.extends)
+        made = make(core, self.spec.kind, self.name, self.identity.raw)
+        draft = self._intent(again, made)
         try:
             seq = core.append(draft)
         except (StoreError, OSError) as error:
             raise self._failed_checkpoint(error) from error
+        if self.spec.kind == "llm":
+            core.edits.note(self.name, seq, made)
+            show_whole(core, made)
         slot = core.history.attempts[draft.call or "", draft.meta["attempt"]]
         self.slot = slot
         if link is not None:
@@ -213,7 +224,7 @@ class Flow:
         except (DurableError, OSError) as error:
             core.fail(error)
 
-    def _intent(self, again: Slot | None, extends: int | None) -> Draft:
+    def _intent(self, again: Slot | None, made: Made) -> Draft:
         core, identity = self.core, self.identity
         replay = core.replay
         meta: dict[str, Any] = {"name": self.name}
@@ -251,9 +262,8 @@ class Flow:
             + self._key(call, again).encode()
             + b'","tool_call_id":'
             + orjson.dumps(_utf8(self.provider_id))
-            + b',"args":'
-            + identity.raw
-            + b"}"
+            + b","
+            + made.raw
         )
         type_ = ev.LLM_REQUEST if self.spec.kind == "llm" else ev.TOOL_CALL
         return Draft(type_, raw, call, key, meta)

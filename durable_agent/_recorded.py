@@ -9,6 +9,7 @@ import orjson
 
 from durable_agent import events as ev
 from durable_agent import values
+from durable_agent._arguments import arguments_of
 from durable_agent._claims import answered
 from durable_agent._closing import call_of
 from durable_agent._current import SETTINGS
@@ -20,6 +21,7 @@ from durable_agent._requests import (
     Consult,
     Fetch,
     HandOut,
+    Load,
     Park,
     Raise,
     Recording,
@@ -56,8 +58,7 @@ def take_similar(flow: Flow) -> Generator[Request, Any, Slot | None]:
     replay = flow.core.replay
     slots = replay.similar(flow.spec.kind, flow.name, flow.parent, flow.resp, flow.tcid)
     for slot in slots:
-        event = yield Fetch(slot.intent)
-        recorded = event.data["args"]
+        recorded = yield from recorded_arguments(flow.core, slot)
         if not slot.asked and same_arguments(
             recorded, flow.identity.arguments, flow.at_default
         ):
@@ -205,8 +206,19 @@ def _from_event(flow: Flow, slot: Slot, event: Event) -> Value | Raise:
     return Raise(error, returned_as)
 
 
+def recorded_arguments(core: Core, slot: Slot) -> Generator[Request, Any, Any]:
+    """Return a recorded call's arguments as JSON."""
+    event = yield Fetch(slot.intent)
+    if slot.kind == "llm":
+        return (yield Load(partial(arguments_of, core.log, event)))
+    return arguments_of(core.log, event)
+
+
 def recorded_call(core: Core, slot: Slot) -> Generator[Request, Any, Call]:
     """Return the call as it was recorded, its arguments decoded."""
+    if slot.kind == "llm":
+        call: Call = yield Load(partial(call_of, core.log, core.id, slot))
+        return call
     event = yield Fetch(slot.intent)
     return call_of(core.log, core.id, slot, event)
 
@@ -327,6 +339,7 @@ def closed(flow: Flow) -> Value | Raise:
 __all__ = [
     "closed",
     "end_stream",
+    "recorded_arguments",
     "recorded_call",
     "settle",
     "take_similar",

@@ -11,11 +11,12 @@ from durable_agent._closing import closers, transcript_of
 from durable_agent._identity import first_difference
 from durable_agent._recorded import (
     closed,
+    recorded_arguments,
     recorded_call,
     unknown,
     wait_for_turn,
 )
-from durable_agent._requests import Fetch, Load, Raise, Value
+from durable_agent._requests import Load, Raise, Value
 from durable_agent._transcripts import newest
 from durable_agent.errors import (
     ContinuedSessionWarning,
@@ -130,8 +131,7 @@ def _off_path(
 
 def diverged(flow: Flow, slot: Slot) -> Generator[Request, Any, ReplayDivergedError]:
     """Build the error that shows the first difference to an unused record."""
-    event = yield Fetch(slot.intent)
-    recorded = event.data["args"]
+    recorded = yield from recorded_arguments(flow.core, slot)
     now = orjson.loads(flow.identity.raw)
     found: tuple[str, Any, Any] | None = ("function", slot.name, flow.name)
     if slot.name == flow.name:

@@ -15,6 +15,7 @@ from attrs import field, frozen
 
 from durable_agent import _calls, _current
 from durable_agent import events as ev
+from durable_agent._arguments import whole_events
 from durable_agent._binding import bound_to
 from durable_agent._closing import call_of, transcript_of
 from durable_agent._current import FRAME, RESPONSE, SCOPE, STEP, Frame
@@ -89,8 +90,11 @@ class Session:
         return dict(self._core.stats)
 
     def events(self, from_seq: int = 0) -> Iterator[Event]:
-        """Yield the events from ``from_seq`` on, those not yet durable too."""
-        return self._core.log.read(from_seq)
+        """Yield the events from ``from_seq`` on, those not yet durable too.
+
+        Model requests are shown whole, also where they are stored as differences.
+        """
+        return whole_events(self._core.log, from_seq)
 
     def messages(self, dialect: str | None = None, *, of: Any = None) -> list[Any]:
         """Return the conversation; nothing is written.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from durable_agent import _current
+from durable_agent._arguments import whole_events
 from durable_agent._closing import call_of
 from durable_agent._context import Opening
 from durable_agent._current import FRAME, Frame
@@ -201,8 +202,8 @@ class Inspection:
         return len(self._history.runs)
 
     def events(self, from_seq: int = 0) -> Iterator[Event]:
-        """Yield the events from ``from_seq`` on."""
-        return self._log.read(from_seq)
+        """Yield the events from ``from_seq`` on, model requests shown whole."""
+        return whole_events(self._log, from_seq)
 
     def messages(
         self, dialect: str | None = None, *, of: str | int | None = None

@@ -19,7 +19,7 @@ LAYERS = [
     # Values and JSON; events to history; the disk.
     "values _value_* recovery _records _fs _ids _texts",
     # Call identity; frame, scan, torn or corrupt; lock and epoch.
-    "_identity _segment _lease",
+    "_identity _segment _lease _edits _edits_*",
     # Group commit.
     "_barrier _barrier_* _sync_pool",
     # Stores.
