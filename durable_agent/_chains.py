@@ -8,6 +8,7 @@ conversations apart.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from functools import partial
 from hashlib import blake2b
@@ -81,12 +82,14 @@ class Chains:
         old = [slot for slot in newest(core.history) if slot.first not in self._tips]
         found: dict[int, _Tip] = {}
         for slot in old[-_READ:]:
-            seen = transcript.exchange(slot, quiet=True)
-            if seen.messages:
-                tip = _Tip(len(seen.messages), digest(seen.messages[-1]))
-                said = transcript.said(slot)
-                _add_turn(tip, seen.turn, None if said is None else said.response)
-                found[slot.first] = tip
+            # What cannot be read here is gone on with by nobody.
+            with contextlib.suppress(OSError, LookupError):
+                seen = transcript.exchange(slot, quiet=True)
+                if seen.messages:
+                    tip = _Tip(len(seen.messages), digest(seen.messages[-1]))
+                    said = transcript.said(slot)
+                    _add_turn(tip, seen.turn, None if said is None else said.response)
+                    found[slot.first] = tip
         self._tips = found | self._tips
 
     def extended(self, messages: Sequence[Any], after: str | None = None) -> int | None:

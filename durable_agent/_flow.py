@@ -36,6 +36,7 @@ from durable_agent.replay import END
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
+    from durable_agent._chains import Link
     from durable_agent._core import Core
     from durable_agent._current import Frame
     from durable_agent._edits import Made
@@ -78,6 +79,8 @@ class Flow:
     call: Call | None = None
     #: What the log has of it is said: cancelled now, it is not asked for again.
     settled: bool = False
+    #: Of a model request: the conversation that it belongs to.
+    link: Link | None = None
     #: What is around the body; set by the checkpoint, before which nothing runs.
     enclosing: Enclosing = field(init=False)
 
@@ -97,7 +100,7 @@ class Flow:
             try:
                 verdict = yield from _recorded.settle(self, slot)
                 if verdict is None:
-                    yield from remember(core, self.spec.kind, self.name)
+                    yield from self._prepare()
             except BaseException as error:
                 # A verifier or the disk failed, or the caller gave up waiting: asked
                 # again, it is the same call.
@@ -113,7 +116,7 @@ class Flow:
             core.turns.moved()
             verdict = yield from _unrecorded.judge(self)
             if verdict is None:
-                yield from remember(core, self.spec.kind, self.name)
+                yield from self._prepare()
         if verdict is not None:
             return verdict
         return (yield from self._checkpoint(slot))
@@ -125,7 +128,7 @@ class Flow:
         if any(s.recorded and s.first > stream.seq for s in core.history.slots):
             return Value(None)
         yield from _recorded.wait_for_turn(core, slot.parent, END)
-        yield from remember(core, self.spec.kind, self.name)
+        yield from self._prepare()
         return (yield from self._checkpoint(slot))
 
     def _place(self) -> None:
@@ -169,7 +172,6 @@ class Flow:
     ) -> Generator[Request, Any, Run | Value | Raise]:
         """Append the intent and make it durable; the body runs next."""
         core = self.core
-        link = (yield from link_of(core, self.bound)) if self._in_chain() else None
         core.check()
         made = make(core, self.spec.kind, self.name, self.identity.raw)
         draft = self._intent(again, made)
@@ -182,8 +184,8 @@ class Flow:
             show_whole(core, made)
         slot = core.history.attempts[draft.call or "", draft.meta["attempt"]]
         self.slot = slot
-        if link is not None:
-            core.chains.asked(slot.first, link)
+        if self.link is not None:
+            core.chains.asked(slot.first, self.link)
         if again is None:
             self._note(slot)
         self.call = self._call(slot, seq)
@@ -206,9 +208,13 @@ class Flow:
         core.check()
         return Raise(self.aborted())
 
-    def _in_chain(self) -> bool:
-        """Whether this is a request that belongs to a conversation."""
-        return self.spec.kind == "llm" and self.parent is None and self.spec.transcript
+    def _prepare(self) -> Generator[Request, Any, None]:
+        """Have read what a model request is compared with, and find what it extends."""
+        if self.spec.kind != "llm":
+            return
+        yield from remember(self.core, self.spec.kind, self.name)
+        if self.parent is None and self.spec.transcript:
+            self.link = yield from link_of(self.core, self.bound)
 
     def _abort(self, slot: Slot) -> Generator[Request, Any, None]:
         """Record that the body did not run, if the log still takes it."""
@@ -251,7 +257,7 @@ class Flow:
             "keyed": identity.keyed or None,
             "detached": self.detached or None,
             "nested": self.nested or None,
-            "extends": extends,
+            "extends": None if self.link is None else self.link.extends,
             "side": (self.spec.kind == "llm" and not self.spec.transcript) or None,
         }
         meta |= {name: fact for name, fact in facts.items() if fact is not None}
