@@ -12,6 +12,7 @@ from attrs import define, evolve, field
 from durable_agent import _edits_apply
 from durable_agent._edits import EVENT_BYTES, Made
 from durable_agent._edits_apply import EditError, is_edited
+from durable_agent._edits_compare import replaces
 from durable_agent._edits_index import REQUESTS, Recalled, is_request
 from durable_agent._edits_parts import survey
 from durable_agent._edits_sources import EVENTS, OUTCOMES
@@ -59,8 +60,9 @@ class Arguments:
     _log: LogReader
     _keep: int = 0
     _kept: dict[int, Any] = field(factory=dict)
-    #: Bytes read for a request, events counted in; of those read so far.
-    cost: int = 0
+    #: Bytes to be read to have a request whole, events counted in; of those kept.
+    costs: dict[int, int] = field(factory=dict)
+    _spent: int = 0
 
     def of(self, event: Event) -> dict[str, Any]:
         """Return the whole arguments of an intent."""
@@ -82,7 +84,6 @@ class Arguments:
         return evolve(event, raw=orjson.dumps(whole))
 
     def _read(self, data: Any, event: Event) -> tuple[dict[str, Any], bytes | None]:
-        self.cost = 0
         try:
             return self._put_together(data, event)
         except EditError as error:
@@ -95,29 +96,33 @@ class Arguments:
     def _put_together(
         self, data: Any, event: Event
     ) -> tuple[dict[str, Any], bytes | None]:
-        self.cost = len(event.raw) + EVENT_BYTES
-        chain: list[tuple[int, Any]] = []
+        self._spent = len(event.raw) + EVENT_BYTES
+        chain: list[tuple[int, Any, int]] = []
         seq: int | None = event.seq
         args: Any = None
         at = data
+        cost = 0
         while seq is not None:
             if seq in self._kept:
-                args = self._kept[seq]
+                args, cost = self._kept[seq], self.costs[seq]
                 break
             if seq != event.seq:
+                self._spent = 0
                 at = self._payload(seq)
             if not is_edited(at):
                 if type(at) is not dict or type(at.get("args")) is not dict:
                     raise EditError(f"event {seq} has no arguments")
                 args = at["args"]
-                self._remember(seq, args)
+                cost = self._spent
+                self._remember(seq, args, cost)
                 break
-            chain.append((seq, at))
+            chain.append((seq, at, self._spent))
             seq = _edits_apply.base_of(at, seq)
-        for step, edit in reversed(chain):
+        for step, edit, own in reversed(chain):
+            self._spent = own
             args = _edits_apply.apply(edit, step, args, self._payload)
-            if self._keep:
-                self._remember(step, args)
+            cost += self._spent
+            self._remember(step, args, cost)
         raw = _edits_apply.check(data, args) if is_edited(data) else None
         return args, raw
 
@@ -126,14 +131,17 @@ class Arguments:
             event = self._log.get(seq)
         except LookupError as error:
             raise EditError(f"it names event {seq}, which is not there") from error
-        self.cost += len(event.raw) + EVENT_BYTES
+        self._spent += len(event.raw) + EVENT_BYTES
         return event.data
 
-    def _remember(self, seq: int, args: Any) -> None:
+    def _remember(self, seq: int, args: Any, cost: int) -> None:
+        if not self._keep:
+            return
         self._kept.pop(seq, None)
-        self._kept[seq] = args
+        self._kept[seq], self.costs[seq] = args, cost
         while len(self._kept) > self._keep:
-            del self._kept[next(iter(self._kept))]
+            oldest = next(iter(self._kept))
+            del self._kept[oldest], self.costs[oldest]
 
 
 def make(core: Core, kind: str, name: str, raw: bytes) -> Made:
@@ -169,40 +177,28 @@ def recall(log: LogReader, requests: Iterable[int]) -> Recalled:
     ``requests`` are the newest ones recorded. It may do I/O; what cannot be read is
     left out: then the next request is stored whole.
     """
-    events = []
+    found: dict[int, Snapshot] = {}
+    arguments = Arguments(log, REQUESTS)
     for seq in sorted(requests)[-REQUESTS:]:
         try:
-            events.append(log.get(seq))
-        except (OSError, LookupError):
-            continue
-    bases = {_base(event) for event in events}
-    snapshots: list[Snapshot] = []
-    arguments = Arguments(log)
-    for event in events:
-        if event.seq in bases:
-            continue  # the request that was made from it has more
-        try:
+            event = log.get(seq)
             args = arguments.of(event)
         except (OSError, LookupError):
             continue
         known = {
             item.digest: item
-            for each in snapshots
+            for each in found.values()
             for items in each.lists.values()
             for item in items
         }
         snapshot = survey(args, len(orjson.dumps(args)), known).snapshot
-        snapshot.seq, snapshot.cost = event.seq, arguments.cost
-        snapshots.append(snapshot)
-    return Recalled(snapshots, _outcomes(log, [each.seq for each in snapshots]))
-
-
-def _base(event: Event) -> int | None:
-    data = event.data
-    try:
-        return _edits_apply.base_of(data, event.seq) if is_edited(data) else None
-    except EditError:
-        return None
+        snapshot.seq, snapshot.cost = seq, arguments.costs[seq]
+        data = event.data
+        base = found.get(data["edit"]["base"]) if is_edited(data) else None
+        if base is not None and replaces(snapshot, base):
+            del found[base.seq]
+        found[seq] = snapshot
+    return Recalled([*found.values()], _outcomes(log, sorted(found)))
 
 
 def _outcomes(log: LogReader, requests: list[int]) -> list[Event]:

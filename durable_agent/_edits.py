@@ -40,14 +40,13 @@ where the events that it is made of would be more.
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from attrs import define, field, frozen
 
+from durable_agent._edits_compare import best, left_out, ranges, replaces
 from durable_agent._edits_parts import (
-    PART_BYTES,
     Item,
     Part,
     Path,
@@ -58,7 +57,7 @@ from durable_agent._edits_parts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from durable_agent._edits_sources import Source
 
@@ -123,7 +122,7 @@ def make(
     found = survey(args, len(raw), known)
     mine = found.snapshot
     limit = LIMIT * len(raw) + _LIMIT_BYTES
-    base = _best(mine, [each for each in candidates if each.cost < limit])
+    base = best(mine, [each for each in candidates if each.cost < limit], sources)
     mine.cost = len(raw) + EVENT_BYTES
     if len(raw) >= WHOLE_BYTES:
         written = _write(args, found, base, sources)
@@ -135,63 +134,11 @@ def make(
             }
             member = b'"edit":' + orjson.dumps(edit) + b","
             if len(member) + len(written.args) < len(raw):
-                replaces = written.base is not None and _replaces(mine, written.base)
-                return Made(raw, member, written.args, mine, written.base, replaces)
+                old = written.base
+                over = old is not None and replaces(mine, old)
+                return Made(raw, member, written.args, mine, old, replaces=over)
             mine.cost = len(raw) + EVENT_BYTES
     return Made(raw, snapshot=mine)
-
-
-def _best(mine: Snapshot, candidates: Sequence[Snapshot]) -> Snapshot | None:
-    """Return the request that has most of this one, the newest of several."""
-    best, most = None, 0
-    for each in reversed(candidates):
-        score = sum(
-            size
-            for path, (hashed, size) in mine.others.items()
-            if each.others.get(path) == (hashed, size)
-        ) + sum(
-            _covered(items, each.lists.get(path, ()))
-            for path, items in mine.lists.items()
-        )
-        if score > most:
-            best, most = each, score
-    return best
-
-
-def _covered(items: Sequence[Item], old: Sequence[Item]) -> int:
-    """Return the size of what a list has of another, items or strings within them."""
-    there = {item.digest for item in old}
-    fresh = [item for item in items if item.digest not in there]
-    size = sum(item.size for item in items) - sum(item.size for item in fresh)
-    if fresh:
-        offered = {part.digest for _, part in _left_out(items, old)}
-        size += sum(
-            part.size
-            for item in fresh
-            for part in item.parts
-            if part.text and part.digest in offered
-        )
-    return size
-
-
-def _left_out(items: Sequence[Item], old: Sequence[Item]) -> Iterator[tuple[int, Part]]:
-    """Yield the parts of the items that a list no longer has: what was edited."""
-    here = {item.digest for item in items}
-    for index, item in enumerate(old):
-        if item.digest not in here:
-            for part in item.parts:
-                yield index, part
-
-
-def _replaces(mine: Snapshot, base: Snapshot) -> bool:
-    kept = sum(
-        item.size
-        for path, items in base.lists.items()
-        for here in [{item.digest for item in mine.lists.get(path, ())}]
-        for item in items
-        if item.digest in here
-    )
-    return 2 * kept >= sum(i.size for items in base.lists.values() for i in items)
 
 
 @frozen(eq=False)
@@ -247,7 +194,7 @@ def _write(
     offered: dict[bytes, list[str | int]] = {}
     mine = found.snapshot
     for path, old in base.lists.items() if base else ():
-        for index, part in _left_out(mine.lists.get(path, ()), old):
+        for index, part in left_out(mine.lists.get(path, ()), old):
             offered.setdefault(part.digest, [*path, index, *part.path])
     offers = _Offers(offered, sources)
     while True:
@@ -283,7 +230,7 @@ def _changed(found: Survey, base: Snapshot | None, offers: _Offers) -> dict[Path
                 changed[path] = new
             continue
         listed: list[Any] = []
-        for index, keep in _ranges(there, items):
+        for index, keep in ranges(there, items):
             if keep is None:
                 listed.append(_squeezed(values[index], items[index], offers))
             elif sum(item.size for item in there[keep[0] : keep[1]]) < _KEEP_BYTES:
@@ -292,32 +239,6 @@ def _changed(found: Survey, base: Snapshot | None, offers: _Offers) -> dict[Path
                 listed.append({"$keep": keep})
         changed[path] = {"$edit": listed}
     return changed
-
-
-def _ranges(
-    old: Sequence[Item], new: Sequence[Item]
-) -> Iterator[tuple[int, list[int] | None]]:
-    """Yield where in the new list each range of the old one begins, or a new item."""
-    places: dict[bytes, list[int]] = {}
-    for index, item in enumerate(old):
-        places.setdefault(item.digest, []).append(index)
-    begun: tuple[int, list[int]] | None = None
-    for index, item in enumerate(new):
-        follows = begun[1][1] if begun else 0
-        if begun and follows < len(old) and old[follows].digest == item.digest:
-            begun[1][1] += 1
-            continue
-        if begun:
-            yield begun
-            begun = None
-        at = places.get(item.digest)
-        if at is None:
-            yield index, None
-        else:
-            place = at[bisect_left(at, follows) % len(at)]
-            begun = index, [place, place + 1]
-    if begun:
-        yield begun
 
 
 def _squeezed(value: Any, item: Item, offers: _Offers) -> Any:
@@ -351,4 +272,4 @@ def _replaced(node: Any, changed: Mapping[Path, Any], path: Path = ()) -> Any:
     return new if type(node) is dict else list(new.values())
 
 
-__all__ = ["EVENT_BYTES", "LIMIT", "PART_BYTES", "TAGS", "Made", "make"]
+__all__ = ["EVENT_BYTES", "LIMIT", "TAGS", "Made", "make"]

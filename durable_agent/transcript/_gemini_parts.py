@@ -8,7 +8,8 @@ from typing import Any, Final
 from durable_agent.transcript._fields import get, items
 from durable_agent.transcript._objects import plain
 
-ROLES: Final = frozenset({"user", "model", "function", "tool"})
+#: Who is not the model; two of them are roles of results, of old.
+USERS: Final = ("user", "function", "tool")
 #: What a part can be: the one of these that it has.
 _DATA: Final = (
     *("text", "inline_data", "function_call", "function_response", "file_data"),
@@ -51,7 +52,7 @@ def is_content(thing: Any) -> bool:
     """Whether this looks like a content: parts, and who says them."""
     parts = get(thing, "parts")
     role = get(thing, "role")
-    known = role is None or (isinstance(role, str) and role in ROLES)
+    known = role in (None, "model", *USERS)
     return known and isinstance(parts, list | tuple) and all(map(is_part, parts))
 
 

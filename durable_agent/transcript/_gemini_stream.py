@@ -41,7 +41,7 @@ def is_response(thing: Any) -> bool:
     candidates = get(thing, "candidates")
     if isinstance(candidates, list | tuple) and candidates:
         first = candidates[0]
-        fields = ("content", "finish_reason", "token_count", "index")
+        fields = ("content", "finish_reason", "token_count")
         return any(member(first, name) is not None for name in fields)
     return counts_of(thing) is not None or member(thing, "prompt_feedback") is not None
 

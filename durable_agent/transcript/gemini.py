@@ -19,7 +19,7 @@ from durable_agent.transcript._blocks import Slot
 from durable_agent.transcript._calls import Numbering, parsed
 from durable_agent.transcript._fields import count, get, items, text_of
 from durable_agent.transcript._gemini_parts import (
-    ROLES,
+    USERS,
     as_json,
     camel,
     is_content,
@@ -108,8 +108,6 @@ def _part(item: Any) -> Any:
         return {"text": item}
     if is_part(item):
         return item
-    if isinstance(item, dict):
-        return {"file_data": item} if member(item, "file_uri") else None
     uri, kind = get(item, "uri"), get(item, "mime_type")
     if isinstance(uri, str) and isinstance(kind, str):  # a file that was uploaded
         return {"file_data": {"file_uri": uri, "mime_type": kind}}
@@ -248,7 +246,7 @@ def comparable(message: Any) -> Any:
     if isinstance(message, str):
         message = {"parts": [{"text": message}]}
     content = as_json(message)
-    if isinstance(content, dict) and content.get("role", "user") in ROLES - {"model"}:
+    if isinstance(content, dict) and content.get("role") in (None, *USERS):
         content["role"] = "user"
     return content
 

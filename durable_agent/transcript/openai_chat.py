@@ -1,79 +1,288 @@
 """OpenAI chat completions: plain dicts, and the SDK's objects by their fields.
 
-A response is a completion (``choices``) or an assistant message. Results are messages
-with ``role: tool`` directly after it, in the order of its calls.
+A response is a completion (``choices``; the first one counts) or an assistant message.
+Results are messages with ``role: tool`` directly after it, before anything else; a
+legacy ``function_call`` is answered by ``role: function``.
+
+A message is sent back as it came, but for what the provider refuses or the SDK made
+up: ``tool_calls`` that are empty, the sound of ``audio`` (its id is sent), ``parsed``
+and ``parsed_arguments``. One that says nothing at all (``content: null`` and no calls)
+is left out.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from durable_agent import values
-from durable_agent.transcript._types import ToolCall
+from durable_agent.transcript import _items
+from durable_agent.transcript._calls import Numbering, parsed
+from durable_agent.transcript._chat_stream import assemble, is_final_chunk
+from durable_agent.transcript._fields import (
+    count,
+    find_messages,
+    get,
+    items,
+    kind_of,
+    plain,
+    text_of,
+)
+from durable_agent.transcript._text import clean, scrubbed
+from durable_agent.transcript._types import Tokens, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from durable_agent.transcript._types import Answer, Result
+
+__all__ = [
+    "NAME",
+    "assemble",
+    "assistant_message",
+    "balance",
+    "calls",
+    "comparable",
+    "error_text",
+    "is_final_chunk",
+    "knows",
+    "request",
+    "result_text",
+    "text_turn",
+    "tool_calls",
+    "tool_message",
+    "turn",
+    "usage",
+]
+
+NAME: Final = "openai"
 
 #: What providers let move between requests, and ids that frameworks draw anew.
 _MOVING: Final = frozenset({"cache_control", "id"})
+#: What an answer has to have of these if it has no content.
+_SAYS: Final = ("tool_calls", "function_call", "refusal", "audio")
+#: Parts of content that are of other providers' messages.
+_FOREIGN: Final = frozenset(
+    {
+        *("tool_use", "tool_result", "server_tool_use", "redacted_thinking"),
+        *("output_text", "input_text", "function_call"),
+    }
+)
+
+
+def request(bound: Mapping[str, Any]) -> list[Any] | None:
+    """Return the messages of a request: ``messages``, a text as one user message."""
+    found = find_messages(bound, "messages", _is_message)
+    if isinstance(found, str):
+        return [{"role": "user", "content": found}]
+    return found if isinstance(found, list) else items(found) or None
+
+
+def _is_message(message: Any) -> bool:
+    return isinstance(get(message, "role"), str)
+
+
+def knows(messages: Sequence[Any]) -> bool:
+    """Whether some message is a result or has calls as only this provider puts them."""
+    return any(
+        get(message, "role") in ("tool", "function")
+        or get(message, "tool_calls", "function_call") is not None
+        for message in items(messages)
+        if _is_message(message)
+    )
+
+
+def turn(response: Any) -> list[Any] | None:
+    """Return the assistant message of a response; none if it says nothing."""
+    message = plain(response)
+    choices = get(message, "choices")
+    if isinstance(choices, list | tuple):
+        message = plain(get(choices[0], "message")) if choices else None
+    if not isinstance(message, dict) or message.get("role") != "assistant":
+        return None
+    if message.get("type") == "message" or any(
+        kind_of(part) in _FOREIGN for part in items(message.get("content"))
+    ):
+        return None
+    sent = scrubbed(_sent(message))
+    silent = sent.get("content") is None and not any(map(sent.get, _SAYS))
+    return [] if silent else [sent]
+
+
+def _sent(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without what the provider refuses; the same if it has none."""
+    changed: dict[str, Any] = {}
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        sent = [_sent_call(call) for call in calls]
+        if sent != calls:
+            changed["tool_calls"] = sent
+    if text_of(get(message.get("audio"), "id")) and len(message["audio"]) > 1:
+        changed["audio"] = {"id": message["audio"]["id"]}
+    empty = {"tool_calls"} if not calls else set()
+    unsent = ({"parsed"} | empty) & message.keys()
+    if not changed and not unsent:
+        return message
+    return {n: changed.get(n, v) for n, v in message.items() if n not in unsent}
+
+
+def _sent_call(call: Any) -> Any:
+    call = plain(call)
+    function = get(call, "function")
+    if not isinstance(function, dict) or "parsed_arguments" not in function:
+        return call
+    kept = {n: v for n, v in function.items() if n != "parsed_arguments"}
+    return {**call, "function": kept}
+
+
+def text_turn(text: str) -> list[Any]:
+    """Return an assistant message with a text."""
+    return [{"role": "assistant", "content": clean(text)}]
+
+
+def calls(turn: Sequence[Any]) -> list[ToolCall]:
+    """Return the calls of a turn, in order.
+
+    Free text for a ``custom`` tool is its argument ``input``.
+    """
+    numbering = Numbering()
+    entries = [entry for message in items(turn) for entry in _entries(message)]
+    return [_call(entry, numbering) for entry in entries]
+
+
+def _entries(message: Any) -> list[Any]:
+    """Return the tool calls of a message as they were sent."""
+    if get(message, "role") != "assistant":
+        return []
+    entries = [e for e in items(get(message, "tool_calls")) if _is_call(e)]
+    legacy = get(message, "function_call")
+    if not entries and isinstance(get(legacy, "name"), str):
+        entries.append({"function": legacy})
+    return entries
+
+
+def _is_call(entry: Any) -> bool:
+    what = get(entry, "function", "custom")
+    return what is not None and not isinstance(what, str | list)
+
+
+def _call(entry: Any, numbering: Numbering) -> ToolCall:
+    given = get(entry, "id")
+    id_ = given if isinstance(given, str) else None
+    custom = get(entry, "custom")
+    what = get(entry, "function") if custom is None else custom
+    raw = get(what, "arguments") if custom is None else get(custom, "input")
+    arguments = parsed(raw) if custom is None else {"input": raw}
+    name = text_of(get(what, "name")) or ""
+    return ToolCall(id_, name, arguments, raw, numbering.token(id_))
+
+
+def balance(messages: Sequence[Any], answer: Answer) -> list[Any]:
+    """Return messages in which each call has one result, directly after its message.
+
+    Results that stand there already may be in any order.
+    """
+    return _items.balance(_Form(), messages, answer)
+
+
+class _Form:
+    def is_model(self, message: Any) -> bool:
+        return bool(get(message, "role") == "assistant")
+
+    def calls(self, turn: Sequence[Any]) -> list[tuple[ToolCall, tuple[str, str]]]:
+        kinds = [
+            get(entry, "id") is None and not items(get(message, "tool_calls"))
+            for message in turn
+            for entry in _entries(message)
+        ]
+        return [
+            (call, ("function", call.name) if legacy else ("tool", call.id or ""))
+            for call, legacy in zip(calls(turn), kinds, strict=True)
+        ]
+
+    def answers(self, message: Any) -> tuple[str, str] | None:
+        role = get(message, "role")
+        if role == "tool":
+            return "tool", text_of(get(message, "tool_call_id")) or ""
+        if role == "function":
+            return "function", text_of(get(message, "name")) or ""
+        return None
+
+    def turns(self, run: Sequence[Any]) -> list[list[Any]]:
+        return _items.after_calls(self, run)
+
+    def keeps_first(self) -> bool:
+        return False
+
+    def render(self, turn: Sequence[Any], call: ToolCall, result: Result) -> Any:
+        # The pair of the call; what none of the turn is has the usual form.
+        pairs = (pair for one, pair in self.calls(turn) if one.token == call.token)
+        role, key = next(pairs, ("tool", call.id or ""))
+        given = result.value if result.has_value else None
+        name = "tool_call_id" if role == "tool" else "name"
+        if isinstance(given, dict) and given.get("role") == role and "content" in given:
+            return given if given.get(name) == key else {**given, name: key}
+        return {"role": role, name: key, "content": clean(result.text)}
+
+
+def comparable(message: Any) -> Any:
+    """Return a message as plain JSON without cache marks and its id.
+
+    What is null or not sent back is left out.
+    """
+    bare = _unmarked(message)
+    if not isinstance(bare, dict):
+        return bare
+    return {
+        name: value
+        for name, value in _sent(bare).items()
+        if name not in _MOVING and value is not None
+    }
+
+
+def _unmarked(value: Any) -> Any:
+    value = plain(value)
+    if isinstance(value, dict):
+        return {n: _unmarked(v) for n, v in value.items() if n != "cache_control"}
+    if isinstance(value, list | tuple):
+        return [_unmarked(item) for item in value]
+    return value
+
+
+def usage(response: Any) -> tuple[str, Tokens] | None:
+    """Return model and tokens of a completion."""
+    stated = get(response, "usage")
+    if not isinstance(get(response, "choices"), list) or stated is None:
+        return None
+    hit = count(stated, "prompt_cache_hit_tokens")
+    tokens = Tokens(
+        input=count(stated, "prompt_tokens"),
+        output=count(stated, "completion_tokens"),
+        cached=count(get(stated, "prompt_tokens_details"), "cached_tokens") or hit,
+        reasoning=count(get(stated, "completion_tokens_details"), "reasoning_tokens"),
+    )
+    # Some servers count reasoning beside the rest of the output.
+    apart = tokens.input + tokens.output + tokens.reasoning
+    if tokens.reasoning and count(stated, "total_tokens") == apart:
+        tokens += Tokens(output=tokens.reasoning)
+    return text_of(get(response, "model")) or "", tokens
 
 
 def assistant_message(response: Any) -> dict[str, Any] | None:
     """Return the assistant message of a response, unset fields left out."""
-    plain = _plain(response)
-    if not isinstance(plain, dict):
-        return None
-    choices = plain.get("choices")
-    if isinstance(choices, list):
-        if not choices or not isinstance(choices[0], dict):
-            return None
-        plain = choices[0].get("message")
-    if not isinstance(plain, dict) or plain.get("role") != "assistant":
-        return None
-    return plain
-
-
-def _plain(response: Any) -> Any:
-    dump = getattr(response, "model_dump", None)
-    if callable(dump):
-        return dump(mode="json", exclude_unset=True, warnings=False)
-    return response if isinstance(response, dict) else None
+    found = turn(response)
+    return found[0] if found else None
 
 
 def tool_calls(message: Any) -> list[ToolCall]:
-    """Return the function calls of an assistant message, in order."""
-    entries = message.get("tool_calls") if isinstance(message, dict) else None
-    found: list[ToolCall] = []
-    seen: dict[str, int] = {}
-    for entry in entries if isinstance(entries, list) else []:
-        if not isinstance(entry, dict):
-            continue
-        function = entry.get("function")
-        if not isinstance(function, dict):
-            continue
-        given = entry.get("id")
-        id_ = given if isinstance(given, str) else None
-        base = id_ or ""
-        seen[base] = seen.get(base, 0) + 1
-        token = base if base and seen[base] == 1 else f"{base}#{seen[base]}"
-        raw = function.get("arguments")
-        name = str(function.get("name", ""))
-        found.append(ToolCall(id_, name, _arguments(raw), raw, token))
-    return found
-
-
-def _arguments(raw: Any) -> dict[str, Any] | None:
-    if isinstance(raw, str):
-        try:
-            raw = orjson.loads(raw) if raw.strip() else {}
-        except orjson.JSONDecodeError:
-            return None
-    return raw if isinstance(raw, dict) else None
+    """Return the tool calls of an assistant message, in order."""
+    return calls([message])
 
 
 def tool_message(call: ToolCall, text: str) -> dict[str, Any]:
     """Return the message that answers a call; lone surrogates become U+FFFD."""
-    clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return {"role": "tool", "tool_call_id": call.id or "", "content": clean}
+    return {"role": "tool", "tool_call_id": call.id or "", "content": clean(text)}
 
 
 def result_text(value: Any) -> str:
@@ -88,110 +297,3 @@ def result_text(value: Any) -> str:
 def error_text(error: BaseException) -> str:
     """Return the text of a tool's error; at least the name of its type."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def is_final_chunk(chunk: Any) -> bool:
-    """Whether a chunk of a stream has a finish reason."""
-    choices = (
-        chunk.get("choices")
-        if isinstance(chunk, dict)
-        else getattr(chunk, "choices", None)
-    )
-    if not isinstance(choices, list) or not choices:
-        return False
-    first = choices[0]
-    reason = (
-        first.get("finish_reason")
-        if isinstance(first, dict)
-        else getattr(first, "finish_reason", None)
-    )
-    return reason is not None
-
-
-def comparable(message: Any) -> Any:
-    """Return a message without what may move."""
-    plain = _plain(message) or message
-    if not isinstance(plain, dict):
-        return plain
-    return {
-        name: _unmarked(value)
-        for name, value in plain.items()
-        if name not in _MOVING and value is not None
-    }
-
-
-def _unmarked(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {n: _unmarked(v) for n, v in value.items() if n != "cache_control"}
-    if isinstance(value, list):
-        return [_unmarked(item) for item in value]
-    return value
-
-
-NAME = "openai"
-
-
-def request(bound):
-    m = bound.get("messages")
-    return m if isinstance(m, list) else None
-
-
-def knows(messages):
-    return any(isinstance(m, dict) and (m.get("role") == "tool" or "tool_calls" in m) for m in messages)
-
-
-def turn(response):
-    m = assistant_message(response)
-    return None if m is None else [m]
-
-
-def text_turn(text):
-    return [{"role": "assistant", "content": text}]
-
-
-def assemble(chunks):
-    from durable_agent.transcript._types import Assembled
-    text, done = "", False
-    for c in chunks:
-        if not isinstance(c, dict) or "choices" not in c:
-            return None
-        for ch in c["choices"]:
-            text += ch["delta"].get("content") or ""
-            done = done or bool(ch.get("finish_reason"))
-    return Assembled({"choices": [{"message": {"role": "assistant", "content": text}}]}, done)
-
-
-def calls(turn):
-    return [c for m in turn for c in tool_calls(m)]
-
-
-def balance(messages, answer):
-    out, i = [], 0
-    messages = list(messages)
-    while i < len(messages):
-        m = messages[i]
-        i += 1
-        out.append(m)
-        cs = tool_calls(m)
-        if not cs:
-            continue
-        res = []
-        while i < len(messages) and messages[i].get("role") == "tool":
-            res.append(messages[i]); i += 1
-        for c in cs:
-            hit = next((r for r in res if r["tool_call_id"] == (c.id or "")), None)
-            if hit:
-                res.remove(hit)
-                out.append(hit)
-            else:
-                out.append(tool_message(c, answer([m], c).text))
-    return out
-
-
-def usage(response):
-    from durable_agent.transcript._types import Tokens
-    plain = _plain(response)
-    u = plain.get("usage") if isinstance(plain, dict) else None
-    if not u:
-        return None
-    return plain.get("model", ""), Tokens(u["prompt_tokens"], u["completion_tokens"], (u.get("prompt_tokens_details") or {}).get("cached_tokens", 0), (u.get("completion_tokens_details") or {}).get("reasoning_tokens", 0))

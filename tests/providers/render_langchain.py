@@ -38,11 +38,11 @@ def response(model: Model, n: int) -> AIMessage:
     return AIMessage(
         content=model.text,
         id=f"lc_run--{n}",
-        tool_calls=[_call(c) for c in model.calls if _is_object(c)],
+        tool_calls=[_call(c) for c in model.calls if is_object(c)],
         invalid_tool_calls=[
             {"name": c.name, "args": c.arguments, "id": c.id, "error": "not an object"}
             for c in model.calls
-            if not _is_object(c)
+            if not is_object(c)
         ],
         additional_kwargs=_extra(model),
         response_metadata={"model_name": render_openai_chat.MODEL},
@@ -58,7 +58,8 @@ def _call(call: Call) -> Any:
     return {"name": call.name, "args": call.parsed, "id": call.id}
 
 
-def _is_object(call: Call) -> bool:
+def is_object(call: Call) -> bool:
+    """Whether the arguments of a call parse as what a tool can be called with."""
     try:
         return isinstance(json.loads(call.arguments), dict)
     except ValueError:
@@ -89,7 +90,7 @@ def heard(response: AIMessage) -> list[BaseMessage]:
 def results(calls: Sequence[Call], texts: Sequence[str]) -> list[BaseMessage]:
     """Return the answers in the order of the message: parsed calls, then the others."""
     pairs = sorted(
-        zip(calls, texts, strict=True), key=lambda pair: not _is_object(pair[0])
+        zip(calls, texts, strict=True), key=lambda pair: not is_object(pair[0])
     )
     return [
         ToolMessage(

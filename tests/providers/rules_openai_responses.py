@@ -43,7 +43,7 @@ RULES = table(
     ),
     Rule(
         "answered",
-        "each call has an output after it, before the conversation goes on",
+        "each call has an output after it",
         '"No tool output found for function call call_….", '
         "https://github.com/bytedance/trae-agent/issues/245",
     ),
@@ -165,36 +165,48 @@ def _check_reasoning(judgement: Judgement, items: list[Any]) -> None:
 def _check_pairing(
     judgement: Judgement, items: list[Any], ids: Ids, *, linked: bool
 ) -> None:
-    """Pair calls and outputs in order.
+    """Pair calls and outputs; an output may stand anywhere after its call.
 
-    Strict, an output may stand anywhere after its call, as the API has it. Lenient,
-    where an id alone does not tell which call is meant, before the next turn.
+    Lenient, an id that comes again within a turn of the model is another call, and one
+    that comes again in a later turn leaves no call of that id open behind it.
     """
     waiting: list[tuple[str, Any]] = []
     done: list[tuple[str, Any]] = []
-    outputs = False
+    turn: list[tuple[str, Any]] = []
+    by_model = False
     for index, item in enumerate(items):
         where, what = f"input[{index}]", kind(item)
+        was_by_model, by_model = by_model, _is_by_model(item)
+        turn = turn if was_by_model else []
+        pair = (_OUTPUT_OF.get(what, what), item.get("call_id") or None)
         if what in _CALLS:
-            pair = (_OUTPUT_OF[what], item.get("call_id") or None)
             if ids == "strict":
                 judgement.check(pair not in waiting + done, "call-ids", where)
-            elif outputs:
-                _close(judgement, where, waiting)
+            elif pair not in turn:
+                _close(judgement, where, waiting, pair)
             waiting.append(pair)
+            turn.append(pair)
         elif what in _OUTPUTS:
-            pair = (what, item.get("call_id") or None)
             _take(judgement, where, pair, waiting, done, linked=linked)
-        elif ids == "lenient" and kind(item) == "message" and item["role"] == "user":
-            _close(judgement, where, waiting)
-        outputs = what in _OUTPUTS
-    _close(judgement, "the end", waiting)
+    for pair in dict.fromkeys(waiting):
+        _close(judgement, "the end", waiting, pair)
 
 
-def _close(judgement: Judgement, where: str, waiting: list[tuple[str, Any]]) -> None:
-    for _, call_id in waiting:
-        judgement.broken("answered", where, f"no output for {call_id!r}")
-    waiting.clear()
+def _is_by_model(item: dict[str, Any]) -> bool:
+    if kind(item) == "message":
+        return item.get("role") == "assistant"
+    return kind(item) not in _OUTPUTS
+
+
+def _close(
+    judgement: Judgement,
+    where: str,
+    waiting: list[tuple[str, Any]],
+    pair: tuple[str, Any],
+) -> None:
+    while pair in waiting:
+        waiting.remove(pair)
+        judgement.broken("answered", where, f"no output for {pair[1]!r}")
 
 
 def _take(
