@@ -154,13 +154,13 @@ def _stripped(form: Form, messages: Sequence[Any]) -> list[Any]:
 
 
 def _pairs(calls: Sequence[Slot], results: Sequence[Slot]) -> list[int | None]:
-    """Return which result answers each call: first by id, then by name, in order.
+    """Return which result answers each call: by id, else by name, each in order.
 
-    A name pairs only where an id is missing.
+    A name pairs only where an id is missing, better where both are.
     """
     pairs: list[int | None] = [None] * len(calls)
     free = dict.fromkeys(range(len(results)))
-    for fits in (_same_id, _same_name):
+    for fits in (_same_id, _no_ids, _same_name):
         for at, call in enumerate(calls):
             if pairs[at] is None:
                 hit = next((n for n in free if fits(call, results[n])), None)
@@ -172,6 +172,10 @@ def _pairs(calls: Sequence[Slot], results: Sequence[Slot]) -> list[int | None]:
 
 def _same_id(call: Slot, result: Slot) -> bool:
     return call.id is not None and call.id == result.id
+
+
+def _no_ids(call: Slot, result: Slot) -> bool:
+    return call == result and call.id is None
 
 
 def _same_name(call: Slot, result: Slot) -> bool:
