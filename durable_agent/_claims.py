@@ -75,12 +75,13 @@ def _said(
 ) -> Claim | None:
     """Return the tool call of an id; where it was given twice, the one that fits best.
 
-    One with this name and these arguments goes first, then one that waits for its
-    answer, then one that failed.
+    One with this name and these arguments goes first, then one with this name; of
+    those, one that waits for its answer, then one that failed.
     """
     same = [c for c in claims if c.call.id == explicit]
-    fits = [c for c in same if len(same) > 1 and _matches(c, name, arguments)]
-    for group in (fits, same):
+    named = [c for c in same if len(same) > 1 and c.call.name == name]
+    fits = [c for c in named if _matches(c, name, arguments)]
+    for group in (fits, named, same):
         for state in ("", "error", "open"):
             found = next((c for c in group if c.state == state), None)
             if found is not None:

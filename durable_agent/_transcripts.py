@@ -231,16 +231,16 @@ class Transcript:
             return False
         return not any(
             slot.kind == "tool"
-            and slot.tcid is None
             and not slot.nested
             and slot.intent > outcome.seq
+            and (slot.tcid is None or _may_be(slot, response, call))
             for slot in self._history.slots
         )
 
     def _recorded_tools(self) -> set[str]:
         if self._tools is None:
             self._tools = {
-                slot.name.rpartition(":")[2].rpartition(".")[2]
+                _short(slot)
                 for slot in self._history.slots
                 if slot.kind == "tool" and slot.tcid is not None
             }
@@ -279,6 +279,20 @@ class Transcript:
         if text is not None:
             return Result(str(decoded(text)))
         return Result(result_text(value), value=value, has_value=True)
+
+
+def _short(slot: Slot) -> str:
+    return slot.name.rpartition(":")[2].rpartition(".")[2]
+
+
+def _may_be(slot: Slot, response: Slot, call: ToolCall) -> bool:
+    """Whether what looks like a retry may be a call whose arguments do not parse.
+
+    Programs make something of such arguments, and nobody can tell what.
+    """
+    if call.arguments is not None or slot.resp != response.call:
+        return False
+    return slot.attempt > 1 and _short(slot) == call.name
 
 
 def newest(history: History, of: str | int | None = None) -> list[Slot]:

@@ -166,7 +166,7 @@ def apart(script):
 
 
 _quick = settings(
-    max_examples=25,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -62,7 +62,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     anthropic,
     openai_chat,
 )
-#: What functions of people's own call their messages, besides the providers' names.
+#: What the providers call their messages; a person's own function may use any name.
 _ANY_NAME: Final = ("messages", "input", "contents")
 
 
@@ -151,10 +151,9 @@ def _messages(dialect: Dialect, bound: Mapping[str, Any]) -> list[Any] | None:
     found = dialect.request(flat)
     if found is not None:
         return found
-    for name, value in flat.items():
-        if name not in _ANY_NAME and isinstance(value, list) and value:
-            if all(map(_is_message, value)):
-                return dialect.request(dict.fromkeys(_ANY_NAME, value))
+    for value in flat.values():
+        if isinstance(value, list) and value and all(map(_is_message, value)):
+            return dialect.request(dict.fromkeys(_ANY_NAME, value))
     return None
 
 
