@@ -27,7 +27,10 @@ class Form(Protocol):
         """Return the calls of a turn, each with what pairs it with its result."""
 
     def answers(self, message: Any) -> Hashable | None:
-        """Return what pairs a result with its call; None: the message is no result."""
+        """Return what pairs a result with its call; None: it is none, or it stays."""
+
+    def stays(self, message: Any) -> bool:
+        """Whether a result is where it may be, wherever that is."""
 
     def turns(self, run: Sequence[Any]) -> list[list[Any]]:
         """Cut a run of the model's messages where results have to stand."""
@@ -71,21 +74,23 @@ def _unpaired(form: Form, messages: list[Any]) -> list[Any]:
 
 
 def _stripped(form: Form, messages: Sequence[Any]) -> list[Any]:
-    return [message for message in messages if form.answers(message) is None]
+    return [message for message in messages if not _is_answer(form, message)]
+
+
+def _is_answer(form: Form, message: Any) -> bool:
+    return form.answers(message) is not None
 
 
 def _balanced(
     form: Form, run: list[Any], after: list[Any], answer: Answer
 ) -> list[Any]:
     turns = [(turn, form.calls(turn)) for turn in form.turns(run)]
-    near = list(takewhile(lambda message: form.answers(message) is not None, after))
-    rest = _stripped(form, after[len(near) :])
+    near = list(takewhile(lambda m: form.stays(m) or _is_answer(form, m), after))
     # Results that stand directly after the one turn that has calls are in their place.
     wanted = Counter(key for _, key in turns[-1][1])
-    if not any(calls for _, calls in turns[:-1]) and (
-        wanted == Counter(map(form.answers, near))
-    ):
-        return [*run, *near, *rest]
+    there = Counter(form.answers(m) for m in near if _is_answer(form, m))
+    if not any(calls for _, calls in turns[:-1]) and wanted == there:
+        return [*run, *near, *_stripped(form, after[len(near) :])]
     found: dict[Hashable, deque[Any]] = {}
     for message in after:
         if (key := form.answers(message)) is not None:
@@ -94,13 +99,11 @@ def _balanced(
     for turn, calls in turns:
         out += turn
         for call, key in calls:
-            there = found.get(key)
+            same = found.get(key)
             out.append(
-                there.popleft()
-                if there
-                else form.render(turn, call, answer(turn, call))
+                same.popleft() if same else form.render(turn, call, answer(turn, call))
             )
-    return [*out, *rest]
+    return [*out, *_stripped(form, after)]
 
 
 def after_calls(form: Form, run: Sequence[Any]) -> list[list[Any]]:

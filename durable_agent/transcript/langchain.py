@@ -236,6 +236,9 @@ class _Form:
             return "function", text_of(get(message, "name")) or ""
         return None
 
+    def stays(self, message: Any) -> bool:  # noqa: ARG002 - elsewhere some do
+        return False
+
     def turns(self, run: Sequence[Any]) -> list[list[Any]]:
         return _items.after_calls(self, run)
 

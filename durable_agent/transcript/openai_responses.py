@@ -89,7 +89,7 @@ def request(bound: Mapping[str, Any]) -> list[Any] | None:
     if found is None:
         # Under another name, only what no other provider's messages could be.
         found = find_messages(bound, "input", _is_item)
-        return items(found) if knows(items(found)) else None
+        found = found if knows(items(found)) else None
     if not isinstance(found, list | tuple) or not all(map(_may_be_item, found)):
         return None
     return found if isinstance(found, list) else list(found)
@@ -249,6 +249,9 @@ class _Form:
     def answers(self, message: Any) -> tuple[str, str] | None:
         pair = answered(message)
         return None if pair in self._settled else pair
+
+    def stays(self, message: Any) -> bool:
+        return answered(message) in self._settled
 
     def turns(self, run: Sequence[Any]) -> list[list[Any]]:
         return [list(run)]

@@ -230,10 +230,16 @@ def models(draw: st.DrawFn, limits: Limits, ids: _Ids, before: Turn) -> Model:
 
 
 @st.composite
-def scripts(draw: st.DrawFn, provider: str) -> Script:
-    """Draw a script that the provider's users and models can have played."""
+def scripts(
+    draw: st.DrawFn, provider: str, schemes: tuple[Scheme, ...] = SCHEMES
+) -> Script:
+    """Draw a script that the provider's users and models can have played.
+
+    ``schemes`` narrows how ids are given.
+    """
     limits = LIMITS[provider]
-    ids = _Ids(draw(st.sampled_from(limits.schemes)))
+    given = [scheme for scheme in limits.schemes if scheme in schemes]
+    ids = _Ids(draw(st.sampled_from(given)))
     turns: list[Turn] = []
     for _ in range(draw(st.integers(1, 3))):
         turns.append(User(draw(words), draw(st.integers(0, 1))))
