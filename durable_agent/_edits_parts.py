@@ -25,7 +25,7 @@ _NODES: Final = 4096
 #: Levels and members of the dicts around the lists of a request.
 _SPINE_LEVELS: Final = 8
 _SPINE_NODES: Final = 1024
-#: A list of so few lists is looked into: a batch of conversations.
+#: A list of so few lists is looked into.
 _BATCH: Final = 4
 #: Lists of more and smaller items (vectors) are compared as a whole.
 _MANY: Final = 64
@@ -160,11 +160,11 @@ def survey(args: Any, size: int, known: Mapping[bytes, Item]) -> Survey:
 
 
 def _is_batch(node: Any) -> bool:
-    return (
-        type(node) is list
-        and 0 < len(node) <= _BATCH
-        and set(map(type, node)) == {list}
-    )
+    """Whether it is a batch of lists, or the pairs of an encoded dict."""
+    if type(node) is not list or not 0 < len(node) <= _BATCH:
+        return False
+    kinds = set(map(type, node))
+    return list in kinds and kinds <= {list, str}
 
 
 def _items(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,9 +39,6 @@ _RUNS: Final = 32
 _CHUNK_NODES: Final = 512
 #: The JSON texts of larger values are not worked out.
 _TEXT_BYTES: Final = 256 << 10
-
-#: A key of an encoded value: it is not the value's JSON.
-_TAG: Final = re.compile(rb'"\$[a-z]+":')
 
 #: How a value became text: the arguments of `json.dumps`.
 FORMS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -100,7 +96,7 @@ class Sources:
                 new[part.digest] = Source(reference, seq, len(raw))
             if type_ in CHUNKS:
                 self._follow((call, attempt), seq, data.get("chunks"), len(raw))
-            elif len(raw) <= _TEXT_BYTES and not _TAG.search(raw):
+            elif len(raw) <= _TEXT_BYTES:
                 new |= _texts(seq, data.get("value"), len(raw))
         if type_ not in CHUNKS:
             stream = self._streams.pop((call, attempt), None)

@@ -7,6 +7,7 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, ToolMessage
 from openai.types.chat import (
     ChatCompletion,
     ChatCompletionChunk,
@@ -221,6 +222,8 @@ def test_the_messages_of_a_request_are_found_by_name_else_by_form():
         ({"role": "developer", "content": "a"}, False),
         ({"role": "assistant", "content": "a"}, False),
         ({"type": "function_call", "name": "f"}, False),
+        (AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "t1"}]), False),
+        (ToolMessage("", tool_call_id="t1"), False),
     ],
 )
 def test_a_message_with_calls_or_a_result_is_known(message, known):

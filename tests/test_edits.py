@@ -233,6 +233,19 @@ def test_agents_of_one_function_stay_apart(store):
     assert {m: text.count(m) for m in marks if text.count(m) != 1} == {}
 
 
+def test_agents_that_move_their_marks_stay_apart(store):
+    agents = {name: [] for name in "TUVWXYZ"}
+    with opened(store):
+        for n in range(9):
+            for name, messages in agents.items():
+                mark_on_block(messages, f"{name}{n}")
+                messages.append(ask(messages, system=name))
+    text = text_of(stored(store))
+    marks = [f"[U{name}{n}]" for name in agents for n in range(9)]
+
+    assert {m: text.count(m) for m in marks if text.count(m) != 1} == {}
+
+
 def test_a_conversation_that_goes_on_after_a_reopening_stores_nothing_again(store):
     messages = []
     for n in range(10):

@@ -125,6 +125,46 @@ def test_members_of_an_item_are_taken_from_where_they_were(log):
     assert written(log, {"messages": [*messages(30), item]})[1] < 5000
 
 
+def test_what_would_cost_too_much_to_read_is_whole(log):
+    (snapshot,) = log.index._requests["f"]
+    now = {"messages": messages(31), "model": "m"}
+    size = len(orjson.dumps(now))
+    snapshot.cost = 8 * size
+    kept = log.index.make("f", orjson.dumps(now))
+    snapshot.cost = 8 * size + 8192 - 100
+    whole = log.index.make("f", orjson.dumps(now))
+
+    assert (bool(kept.edit), bool(whole.edit)) == (True, False)
+
+
+def test_an_outcome_is_not_read_for_a_small_part_of_it(log):
+    """That would make the whole request too costly, and so be the end of the edit."""
+    log.answer({"wanted": LONG, "logprobs": list(range(100_000))})
+    now = [*messages(30), {"role": "assistant", "content": LONG}]
+    args, _ = written(log, {"messages": now, "model": "m"})
+
+    assert args["messages"] == {"$edit": [{"$keep": [0, 30]}, now[30]]}
+
+
+def test_texts_of_a_stream_are_joined_where_they_follow_one_another(log):
+    """A block ends, another begins: each has its text, and so has what is between."""
+    first = [{"delta": {"text": LONG[n : n + 50]}} for n in range(0, 200, 50)]
+    stop = [{"type": "stop"}, {"type": "start", "note": "n" * 80}]
+    second = [{"delta": {"text": f"{n} {LONG}"}} for n in range(2)]
+    for part in (first + stop[:1], stop[1:] + second[:1], second[1:]):
+        log.add("llm/chunk", orjson.dumps({"chunks": part}))
+    log.add("llm/response", orjson.dumps({"stream": {"end": "complete"}}))
+    texts = [LONG[:200], f"0 {LONG}1 {LONG}", "n" * 80, LONG[:200] + f"0 {LONG}"]
+    args, _ = written(log, {"messages": [*messages(30), *texts], "model": "m"})
+
+    assert args["messages"]["$edit"][1:] == [
+        {"$join": {"chunks": [[1, 0, 3]], "path": ["delta", "text"]}},
+        {"$join": {"chunks": [[2, 1, 1], [3, 0, 0]], "path": ["delta", "text"]}},
+        {"$from": [2, "chunks", 0, "note"]},
+        texts[3],
+    ]
+
+
 @pytest.mark.parametrize(
     "wrap",
     [
@@ -143,7 +183,7 @@ def test_lists_are_found_within_other_arguments(wrap):
         args, size = written(log, wrap(messages(count)))
 
     assert "$edit" in orjson.dumps(args).decode()
-    assert size < 4000
+    assert size < 600
 
 
 def test_vectors_are_compared_as_a_whole():
@@ -177,10 +217,12 @@ def test_a_request_that_holds_a_key_of_ours_is_whole(log, tag):
 
 
 def test_text_that_orjson_writes_otherwise_is_whole(log):
-    made = log.index.make("f", b'{ "messages" : [1.50] }' + b" " * 600)
+    raw = orjson.dumps({"messages": messages(30), "model": "m"})
+    made = log.index.make("f", raw.replace(b'"n":7', b'"n":7.0'))
+    odd = log.index.make("f", raw.replace(b'"n":7', b'"n":7.00'))
 
-    assert made.raw == b'"args":' + b'{ "messages" : [1.50] }' + b" " * 600 + b"}"
-    assert isinstance(made, Made)
+    assert made.edit
+    assert odd.raw == Made(raw.replace(b'"n":7', b'"n":7.00')).raw
 
 
 def test_a_function_is_not_compared_with_another(log):
