@@ -84,8 +84,9 @@ def test_a_chat_goes_on_after_a_kill_between_two_of_four_tools(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "told:  TOOL_OUTCOME_UNKNOWN\ntold:  TOOL_NOT_STARTED\n" in done.stdout
     readme = (PROJECT / "README.md").read_text("utf-8")
-    shown = re.search(r"^```text\n(process 1.*?)^```$", readme, re.DOTALL | re.MULTILINE)
-    assert _without_tokens(done.stdout) == _without_tokens(shown[1])
+    block = r"^```text\n(process 1.*?)^```$"
+    shown = re.search(block, readme, re.DOTALL | re.MULTILINE)[1]
+    assert _without_tokens(done.stdout) == _without_tokens(shown)
 
 
 def _without_tokens(text):
