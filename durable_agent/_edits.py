@@ -1,40 +1,12 @@
-r"""Model requests as differences: how one is written. Pure; nothing is read.
+"""Model requests as differences: how one is written. Pure; nothing is read.
 
-A request repeats the conversation before it, so only what is new is written, and the
-rest is named. The payload of such a request has one member more, before ``args``::
+The format is described in ``events``. An edit is written only where it is shorter, and
+only of parts whose digests are those of what stands elsewhere: the whole arguments
+come back byte for byte.
 
-    {"function":"ask","idempotency_key":"…","tool_call_id":null,
-     "edit":{"base":12,"crc":"9a8b7c6d"},
-     "args":{"model":"m","messages":{"$edit":[{"$keep":[0,41]},
-       {"role":"assistant","content":{"$from":[14,"value","content"]}},
-       {"role":"user","content":"What I asked next"}]}}}
-
-``base`` is the seq of an earlier request, null for none; it may be an edit too. ``crc``
-is the CRC-32 of the whole arguments as JSON, 8 hexadecimal digits. Within ``args``, and
-only if there is ``edit``, these objects with one member stand for something else:
-
-``{"$edit": [...]}``
-    a list. Of its items, ``{"$keep": [a, b]}`` stands for the items a to b - 1 of the
-    list at this same place in the base's whole arguments; the others are new.
-``{"$part": [key, ...]}``
-    what is found in the base's whole arguments by these keys and indexes.
-``{"$from": [seq, key, ...]}``
-    what is found in the payload of an earlier event, an outcome or a stream's chunks.
-``{"$text": [form, seq, key, ...]}``
-    the JSON text of that, as Python's ``json.dumps`` writes it: ``form`` is "json" or
-    "compact" (separators without blanks), with "-utf8" if other than ASCII characters
-    are not escaped.
-``{"$join": {"chunks": [[seq, a, b], ...], "path": [key, ...]}}``
-    strings joined: in each event's ``chunks``, of those from a to b, both included,
-    the one found at the path.
-
-Nothing else is special: values are encoded so that keys of users never begin with
-``$`` (see ``values``), and a request that holds one of these keys all the same is
-stored whole. Objects keep the order of their members: the whole arguments come back
-byte for byte.
-
-Reading one back costs no more than `LIMIT` times its size: a request is written whole
-where the events that it is made of would be more.
+Reading one back costs no more than some 8 times its size: a request is written whole
+where the events that it is made of would be more. So a sliding window is written whole
+now and then, and a stream's text once more if its chunks weigh ten times as much.
 """
 
 from __future__ import annotations
@@ -74,8 +46,6 @@ EVENT_BYTES: Final = 256
 #: An outcome so much larger than what is wanted of it is not read for that.
 _SOURCE_LIMIT: Final = 8
 _SOURCE_BYTES: Final = 4096
-#: A range of smaller items is written again.
-_KEEP_BYTES: Final = 24
 
 
 @frozen(eq=False)
@@ -233,8 +203,6 @@ def _changed(found: Survey, base: Snapshot | None, offers: _Offers) -> dict[Path
         for index, keep in ranges(there, items):
             if keep is None:
                 listed.append(_squeezed(values[index], items[index], offers))
-            elif sum(item.size for item in there[keep[0] : keep[1]]) < _KEEP_BYTES:
-                listed += values[index : index + keep[1] - keep[0]]
             else:
                 listed.append({"$keep": keep})
         changed[path] = {"$edit": listed}

@@ -91,6 +91,8 @@ class Sources:
         new: dict[bytes, Source] = {}
         if len(raw) >= PART_BYTES or type_ in CHUNKS:
             data = orjson.loads(raw)
+            if type(data) is not dict:
+                return
             for part in parts_of(data):
                 reference = {"$from": [seq, *part.path]}
                 new[part.digest] = Source(reference, seq, len(raw))
@@ -170,7 +172,10 @@ def _texts(seq: int, value: Any, cost: int) -> dict[bytes, Source]:
     if value is None:
         return found
     for form, options in FORMS.items():
-        text = json.dumps(value, **options)
+        try:
+            text = json.dumps(value, **options)
+        except RecursionError:  # the caller has little stack left
+            return found
         if len(text) >= PART_BYTES:
             reference = {"$text": [form, seq, "value"]}
             found.setdefault(text_digest(text), Source(reference, seq, cost))

@@ -38,6 +38,47 @@ model request whose conversation this one goes on with). Of an outcome: ``attemp
 event: ``waves`` (where it was not one by one in the order of seq: the outcomes handed
 out since the last event, in groups that were handed out together) and ``unhanded``
 (outcomes whose callers were cancelled before they had them).
+
+The payload of an intent has ``function`` (its short name), ``idempotency_key``,
+``tool_call_id`` (the provider's, or null) and ``args``: parameter to encoded value, see
+``values``.
+
+Edited requests
+===============
+
+A request repeats the conversation before it, so only what is new is written, and the
+rest is named. The payload of such a request has one member more, before ``args``::
+
+    {"function":"ask","idempotency_key":"…","tool_call_id":null,
+     "edit":{"base":12,"crc":"9a8b7c6d"},
+     "args":{"model":"m","messages":{"$edit":[{"$keep":[0,41]},
+       {"role":"assistant","content":{"$from":[14,"value","content"]}},
+       {"role":"user","content":"What I asked next"}]}}}
+
+``base`` is the seq of an earlier request, null for none; it may be an edit too. ``crc``
+is the CRC-32 (zlib, 8 lower-case hex digits) of the whole arguments as JSON: UTF-8, no
+blanks, members in order. Within ``args``, and only if there is ``edit``, these objects
+with one member stand for something else:
+
+``{"$edit": [...]}``
+    a list. Of its items, ``{"$keep": [a, b]}`` stands for the items a to b - 1 of the
+    list at this same place in the base's whole arguments; the others are new.
+``{"$part": [key, ...]}``
+    what is found in the base's whole arguments by these keys and indexes.
+``{"$from": [seq, key, ...]}``
+    what is found in the payload of an earlier event, an outcome or a stream's chunks.
+``{"$text": [form, seq, key, ...]}``
+    the JSON text of that, as Python's ``json.dumps`` writes it: ``form`` is "json" or
+    "compact" (separators without blanks), with "-utf8" if other than ASCII characters
+    are not escaped.
+``{"$join": {"chunks": [[seq, a, b], ...], "path": [key, ...]}}``
+    strings joined: in each event's ``chunks``, of those from a to b, both included,
+    the one found at the path.
+
+Nothing else is special: values are encoded so that keys of users never begin with
+``$`` (see ``values``), and a request that holds one of these keys all the same is
+stored whole. Objects keep the order of their members: the whole arguments come back
+byte for byte.
 """
 
 from __future__ import annotations

@@ -439,6 +439,24 @@ def test_outputs_go_after_the_turn_and_never_between_its_items():
     ]
 
 
+def test_an_output_between_reasoning_and_its_call_is_moved_before_both():
+    turn = [reasoning(2), call("t3")]
+    items = [call("t1"), call("t2"), turn[0], output("t1"), output("t2"), turn[1]]
+
+    assert responses.balance([*items, output("t3")], never) == [
+        *(*items[:2], output("t1"), output("t2"), *turn, output("t3"))
+    ]
+
+
+def test_an_output_of_no_call_does_not_end_the_turn_that_it_stands_in():
+    turn = [call("t1"), reasoning(2), said("a"), call("t2")]
+    items = [*turn[:2], output("t2"), *turn[2:]]
+
+    assert responses.balance(items, gone) == [
+        *(*turn, output("t1", "gone: t1"), output("t2", "gone: t2"))
+    ]
+
+
 def test_an_output_that_its_id_tells_stays_where_it_is():
     """The API finds it anywhere after its call, and the prefix stays the same."""
     items = [call("t1"), call("t2"), output("t2"), USER, output("t1")]

@@ -112,7 +112,9 @@ def assert_each_body_once(store, turns):
     assert {m: text.count(m) for m in marks if text.count(m) != 1} == {}
 
 
-@pytest.mark.parametrize("add", [plain, mark_on_block])
+@pytest.mark.parametrize(
+    "add", [pytest.param(plain, marks=pytest.mark.slow), mark_on_block]
+)
 def test_a_thousand_turns_of_2_kb_cost_no_more_than_half_as_much_again(store, add):
     """Stored whole, they would cost five hundred times as much."""
     messages, _ = run(store, 1000, add)

@@ -8,9 +8,11 @@ import zlib
 import orjson
 import pytest
 
+from durable_agent import _edits_parts
 from durable_agent._arguments import arguments_of
 from durable_agent._edits import Made
 from durable_agent._edits_index import Index
+from durable_agent._edits_parts import parts_of
 from durable_agent.errors import LogCorruptError
 from durable_agent.events import Draft, Event
 from durable_agent.store import OpenReport
@@ -137,6 +139,42 @@ def test_what_would_cost_too_much_to_read_is_whole(log):
     assert (bool(kept.edit), bool(whole.edit)) == (True, False)
 
 
+def test_a_request_that_is_too_costly_to_read_is_passed_over(log):
+    """A long chain has the most in common, and another one enough."""
+    log.ask({"messages": messages(29)[20:], "model": "another one's"})
+    first, second = log.index._requests["f"]
+    first.cost = 1 << 20
+    seq = log.ask({"messages": messages(40)[15:], "model": "m"})
+
+    assert log.get(seq).data["edit"]["base"] == second.seq
+
+
+def test_what_is_deep_within_an_item_is_named_and_found():
+    log = Log()
+
+    def deep(mark):
+        item = LONG
+        for n in range(14):
+            item = {"a": item, "b": [n]} if n % 2 else [item, mark]
+        return {"messages": [*messages(3), {"role": "user", "content": item}]}
+
+    log.ask(deep(1))
+    args, _ = written(log, deep(2))
+
+    assert LONG not in str(args)
+
+
+def test_the_outcomes_that_are_remembered_are_the_last_ones(log):
+    for n in range(100):
+        log.answer({"text": f"{n} {LONG}"})
+    sources = log.index._sources.found
+    now = [*messages(30), *({"text": f"{n} {LONG}"} for n in (0, 99))]
+    args, _ = written(log, {"messages": now, "model": "m"})
+
+    assert args["messages"]["$edit"][1:] == [now[30], {"$from": [100, "value"]}]
+    assert len({source.seq for source in sources.values()}) == 64
+
+
 def test_an_outcome_is_not_read_for_a_small_part_of_it(log):
     """That would make the whole request too costly, and so be the end of the edit."""
     log.answer({"wanted": LONG, "logprobs": list(range(100_000))})
@@ -229,6 +267,22 @@ def test_a_function_is_not_compared_with_another(log):
     seq = log.ask({"messages": messages(30)}, name="g")
 
     assert "edit" not in log.get(seq).data
+
+
+def test_what_was_seen_before_is_not_looked_into_again(log, monkeypatch):
+    """A request of 1,000 messages is walked through once, not at each turn."""
+    walked = []
+
+    def counted(value):
+        walked.append(value)
+        return parts_of(value)
+
+    monkeypatch.setattr(_edits_parts, "parts_of", counted)
+    now = messages(33)
+    log.ask({"messages": now[:31]})
+    log.ask({"messages": copy.deepcopy(now)})
+
+    assert walked == now[30:]
 
 
 def test_no_payload_is_remembered(log):

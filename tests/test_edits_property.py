@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import orjson
 from hypothesis import given, settings
@@ -103,6 +104,56 @@ def asked(talk, step, sent):
         talk.append("".join(q(contents=given, n=len(given))))
 
 
+def at(node, path):
+    for key in path:
+        node = node[key]
+    return node
+
+
+def by_the_book(stored, seq):
+    """A second reader, written from the description in ``events``."""
+    data = stored[seq]
+    if "edit" not in data:
+        return data["args"]
+    base = data["edit"]["base"]
+    old = None if base is None else by_the_book(stored, base)
+
+    def read(node, path):
+        match node:
+            case {"$edit": items, **rest} if not rest:
+                listed = []
+                for n, item in enumerate(items):
+                    match item:
+                        case {"$keep": [a, b], **rest} if not rest:
+                            listed += at(old, path)[a:b]
+                        case _:
+                            listed.append(read(item, [*path, n]))
+                return listed
+            case {"$part": keys, **rest} if not rest:
+                return at(old, keys)
+            case {"$from": [where, *keys], **rest} if not rest:
+                return at(stored[where], keys)
+            case {"$text": [form, where, *keys], **rest} if not rest:
+                return json.dumps(
+                    at(stored[where], keys),
+                    ensure_ascii="-utf8" not in form,
+                    separators=(",", ":") if form.startswith("compact") else None,
+                )
+            case {"$join": {"chunks": ranges, "path": keys}, **rest} if not rest:
+                return "".join(
+                    at(stored[where]["chunks"][n], keys)
+                    for where, a, b in ranges
+                    for n in range(a, b + 1)
+                )
+            case dict():
+                return {name: read(v, [*path, name]) for name, v in node.items()}
+            case list():
+                return [read(v, [*path, n]) for n, v in enumerate(node)]
+        return node
+
+    return read(data["args"], [])
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), steps), min_size=4, max_size=30))
 def test_every_request_reads_back_byte_for_byte(program):
@@ -124,6 +175,10 @@ def test_every_request_reads_back_byte_for_byte(program):
     with inspect_session("s", store=store) as looked:
         shown = [e for e in looked.events() if e.type == "llm/request"]
 
+        stored = {event.seq: event.data for event in looked._log.read()}
+
+    for event in shown:
+        assert by_the_book(stored, event.seq) == event.data["args"]
     members = [
         b",".join(orjson.dumps(name) + b":" + raw for name, raw in args.items())
         for args in sent

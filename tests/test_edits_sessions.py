@@ -167,6 +167,24 @@ def test_the_first_request_after_a_replay_reads_the_last_few(store):
         assert requests(looked.events())[-1] == sent[-1]
 
 
+def test_what_reading_costs_is_known_again_after_a_reopening(store):
+    """Else a log would never be told that its chain is long."""
+
+    def cost(s):
+        (requests,) = s._core.edits._requests.values()
+        return requests[-1].cost
+
+    with open_(store) as s:
+        sent = chat(30)
+        before = cost(s)
+    with open_(store, how=conversation) as s:
+        ask([*sent[-1], user(31)])
+        after = cost(s)
+
+    assert before > 60_000
+    assert before < after < before + 10_000
+
+
 def test_a_fresh_session_reads_nothing(store):
     reads = Reads(store)
     with open_(reads):

@@ -8,6 +8,7 @@ providers restart and repeat ids. What is as the provider wants it is not touche
 from __future__ import annotations
 
 from itertools import groupby, islice, takewhile
+from operator import eq
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import frozen
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Slot:
-    """What pairs a result with its call: the id, else the name."""
+    """What pairs a result with its call: id and name, or the name alone."""
 
     id: str | None
     name: str
@@ -154,13 +155,13 @@ def _stripped(form: Form, messages: Sequence[Any]) -> list[Any]:
 
 
 def _pairs(calls: Sequence[Slot], results: Sequence[Slot]) -> list[int | None]:
-    """Return which result answers each call: by id, else by name, each in order.
+    """Return which result answers each call, in order.
 
-    A name pairs only where an id is missing, better where both are.
+    Those of the same id and name first; then a name alone, where an id is missing.
     """
     pairs: list[int | None] = [None] * len(calls)
     free = dict.fromkeys(range(len(results)))
-    for fits in (_same_id, _no_ids, _same_name):
+    for fits in (eq, _same_name):
         for at, call in enumerate(calls):
             if pairs[at] is None:
                 hit = next((n for n in free if fits(call, results[n])), None)
@@ -168,14 +169,6 @@ def _pairs(calls: Sequence[Slot], results: Sequence[Slot]) -> list[int | None]:
                     pairs[at] = hit
                     del free[hit]
     return pairs
-
-
-def _same_id(call: Slot, result: Slot) -> bool:
-    return call.id is not None and call.id == result.id
-
-
-def _no_ids(call: Slot, result: Slot) -> bool:
-    return call == result and call.id is None
 
 
 def _same_name(call: Slot, result: Slot) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent.transcript._fields import get, items, plain, text_of
+from durable_agent.transcript._fields import get, items, text_of
+from durable_agent.transcript._objects import plain
 from durable_agent.transcript._types import Assembled
 
 if TYPE_CHECKING:

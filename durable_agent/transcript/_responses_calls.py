@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_agent.transcript._calls import parsed
-from durable_agent.transcript._fields import get, items, kind_of, plain, text_of
+from durable_agent.transcript._fields import get, items, kind_of, text_of
+from durable_agent.transcript._objects import plain
 from durable_agent.transcript._text import clean
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent.transcript._fields import get, items, kind_of, plain
+from durable_agent.transcript._fields import get, items, kind_of
+from durable_agent.transcript._objects import plain
 from durable_agent.transcript._types import Assembled
 
 if TYPE_CHECKING:

@@ -135,7 +135,7 @@ def assemble(chunks: Sequence[Any]) -> Assembled | None:
         response = whole(reduce(add, pieces))
     except Exception:  # noqa: BLE001 - chunks that do not fit each other
         return None
-    complete = len(pieces) < len(found) or any(map(is_final_chunk, pieces))
+    complete = len(pieces) < len(found) or any(map(is_final_chunk, items(chunks)))
     return Assembled(response, complete)
 
 

@@ -22,13 +22,12 @@ from durable_agent.transcript._calls import Numbering, parsed
 from durable_agent.transcript._chat_stream import assemble, is_final_chunk
 from durable_agent.transcript._fields import (
     count,
-    find_messages,
     get,
     items,
     kind_of,
-    plain,
     text_of,
 )
+from durable_agent.transcript._objects import find_messages, plain
 from durable_agent.transcript._text import clean, scrubbed
 from durable_agent.transcript._types import Tokens, ToolCall
 

@@ -22,13 +22,12 @@ from durable_agent.transcript import _items
 from durable_agent.transcript._calls import Numbering
 from durable_agent.transcript._fields import (
     count,
-    find_messages,
     get,
     items,
     kind_of,
-    plain,
     text_of,
 )
+from durable_agent.transcript._objects import find_messages, plain
 from durable_agent.transcript._responses_calls import (
     OUTPUT_OF,
     OUTPUTS,
@@ -214,7 +213,29 @@ def balance(messages: Sequence[Any], answer: Answer) -> list[Any]:
     An answer may stand anywhere after its call, and stays there, if its id tells the
     call: no other call and no other answer of the list has it.
     """
-    return _items.balance(_Form(_settled(messages)), messages, answer)
+    whole = _joined(messages)
+    return _items.balance(_Form(_settled(whole)), whole, answer)
+
+
+def _joined(messages: Sequence[Any]) -> list[Any]:
+    """Return items with no answer between reasoning and what it led to.
+
+    One that comes before its call answers none; it would look like the turn's end.
+    """
+    joined: list[Any] = []
+    asked_for = set()
+    begun = False
+    for item in messages:
+        pair, at = answered(item), len(joined)
+        if pair in asked_for:
+            while at and kind_of(joined[at - 1]) == "reasoning":
+                at -= 1
+        if pair in asked_for or pair is None or not begun:
+            joined.insert(at, item)
+        begun = begun or _is_model(item)
+        if is_call(item):
+            asked_for.add(pair_of(item))
+    return joined
 
 
 def _settled(messages: Sequence[Any]) -> frozenset[tuple[str, str]]:
