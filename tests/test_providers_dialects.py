@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from durable_agent.transcript._types import Result
 from tests.providers.conversations import (
-    SCHEMES,
     Model,
     history,
     ids_held,
@@ -27,15 +26,8 @@ DIALECTS = {
     name: importlib.import_module(f"durable_agent.transcript.{name}")
     for name in PROVIDERS
 }
-#: Not claimed yet: Responses whose ids repeat are balanced to what is taken, yet not
-#: left alone; Gemini's responses of one id and another name are not told apart.
-SCHEMES_HELD = {"openai_responses": ("unique",), "gemini": ("unique", "missing")}
 by_provider = pytest.mark.parametrize("provider", list(PROVIDERS))
 drawn = settings(max_examples=60, deadline=None)
-
-
-def held(provider):
-    return scripts(provider, SCHEMES_HELD.get(provider, SCHEMES))
 
 
 def models_of(script):
@@ -53,7 +45,7 @@ def damaged(draw, provider):
     Of each turn's results some are missing, given twice, out of order, or come late,
     after what the user said next.
     """
-    dialect, script = PROVIDERS[provider].dialect, draw(held(provider))
+    dialect, script = PROVIDERS[provider].dialect, draw(scripts(provider))
     messages, late = [], []
     for n, turn in enumerate(script):
         if not isinstance(turn, Model):
@@ -99,7 +91,7 @@ def test_balancing_again_changes_nothing(provider, data):
 @given(st.data())
 def test_a_whole_history_is_left_as_it_is(provider, data):
     """The very same objects, so that nothing about their bytes can change."""
-    messages = history(PROVIDERS[provider].dialect, data.draw(held(provider)))
+    messages = history(PROVIDERS[provider].dialect, data.draw(scripts(provider)))
     balanced = DIALECTS[provider].balance(messages, answer)
 
     assert [id(message) for message in balanced] == [id(m) for m in messages]
@@ -121,7 +113,7 @@ def test_balancing_does_not_change_what_it_is_given(provider, data):
 @given(st.data())
 def test_the_calls_of_a_response_are_those_of_the_model(provider, data):
     dialect = DIALECTS[provider]
-    for n, model in models_of(data.draw(held(provider))):
+    for n, model in models_of(data.draw(scripts(provider))):
         turn = dialect.turn(PROVIDERS[provider].dialect.response(model, n))
         found = dialect.calls(turn)
 
@@ -149,7 +141,7 @@ def _told(model, *, apart):
 def test_a_response_and_its_results_are_a_request_that_is_taken(provider, data):
     """What is appended after a crash: the turn, and an answer to each of its calls."""
     dialect, wire = DIALECTS[provider], PROVIDERS[provider].dialect
-    script = data.draw(held(provider))
+    script = data.draw(scripts(provider))
     n, model = data.draw(st.sampled_from(models_of(script)))
     script = script[: n + 1]
     messages = [
@@ -196,7 +188,7 @@ def _without_empty(value):
 @given(st.data())
 def test_a_stream_that_was_cut_is_not_complete(provider, data):
     dialect, wire = DIALECTS[provider], PROVIDERS[provider].dialect
-    for n, model in models_of(data.draw(held(provider))):
+    for n, model in models_of(data.draw(scripts(provider))):
         chunks = wire.stream(model, n)
         final = [n for n, c in enumerate(chunks) if dialect.is_final_chunk(c)]
         # Gemini's SDK may go on after calls, so only the end of the stream is the end.

@@ -210,6 +210,16 @@ def test_thinking_that_is_lost_on_the_way_is_refused():
         ask(client, messages, stream=False)
 
 
+def test_cache_marks_of_the_system_prompt_count():
+    client = Anthropic(ModelServer([SAYS] * 2))
+    messages = [message for n in range(4) for message in client.said(f"{n}")]
+    client.create(**client.request(messages))
+    client.marks = 1
+
+    with pytest.raises(anthropic.BadRequestError, match="cache-marks"):
+        client.create(**client.request(messages + client.said("more")))
+
+
 def test_a_lost_thought_signature_is_refused():
     server = ModelServer([ASKS, SAYS])
     client = Gemini(server)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: id, name, arguments
 Asked = tuple[str | None, str, dict[str, Any]]
-_PARAMETERS = {"type": "object", "properties": {"q": {"type": "string"}}}
+MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 class Chat:
@@ -141,13 +141,17 @@ class Responses:
 
 
 class Anthropic:
-    """Anthropic messages, with thinking on and a cache mark on the system prompt."""
+    """Anthropic messages, with thinking on and the four cache marks that it may have.
+
+    They are on the system prompt, and on the first three things that the user says.
+    """
 
     name: ClassVar = "anthropic"
     refusal: ClassVar[type[Exception]] = anthropic.BadRequestError
 
     def __init__(self, server: ModelServer) -> None:
         self.client = anthropic.Anthropic(api_key="none", http_client=server.client())
+        self.marks = 3
 
     @property
     def create(self) -> Callable[..., Any]:
@@ -162,16 +166,15 @@ class Anthropic:
             "model": "claude-test",
             "max_tokens": 4096,
             "thinking": {"type": "enabled", "budget_tokens": 1024},
-            "system": [{"type": "text", "text": "Be brief.", **self._mark()}],
+            "system": [{"type": "text", "text": "Be brief.", **MARK}],
             "messages": messages,
             **({"stream": True} if stream else {}),
         }
 
-    def _mark(self) -> dict[str, Any]:
-        return {"cache_control": {"type": "ephemeral"}}
-
     def said(self, text: str) -> list[Any]:
-        block = {"type": "text", "text": text, **self._mark()}
+        mark = MARK if self.marks else {}
+        self.marks -= bool(self.marks)
+        block = {"type": "text", "text": text, **mark}
         return [{"role": "user", "content": [block]}]
 
     def whole(self, stream: Any) -> Any:

@@ -134,8 +134,6 @@ class Limits:
 
     schemes: tuple[Scheme, ...] = SCHEMES
     unparsable: bool = True
-    #: A call may follow an answer that the user did not react to.
-    call_after_answer: bool = True
 
 
 #: Anthropic and Gemini send arguments as objects, so there are none that do not parse.
@@ -143,7 +141,7 @@ LIMITS: dict[str, Limits] = {
     "openai_chat": Limits(),
     "openai_responses": Limits(schemes=SCHEMES[:4]),
     "anthropic": Limits(schemes=SCHEMES[:4], unparsable=False),
-    "gemini": Limits(unparsable=False, call_after_answer=False),
+    "gemini": Limits(unparsable=False),
     "langchain": Limits(),
 }
 
@@ -219,8 +217,6 @@ def models(draw: st.DrawFn, limits: Limits, ids: _Ids, before: Turn) -> Model:
     """Draw an answer; it says or asks for something."""
     answered = isinstance(before, Model) and not before.calls
     calls = draw(_calls(limits, ids))
-    if answered and not limits.call_after_answer:
-        calls = ()
     if not calls and draw(st.booleans()) and draw(st.booleans()):
         return Model(refusal=draw(words))
     text = draw(words if not calls else st.just("") | words)

@@ -199,10 +199,7 @@ GEMINI: dict[str, Pair] = {
         [_P, _model_parts(_fc()), _user_parts(_fr(response="1"))],
         [_P, _model_parts(_fc()), {**_user_parts(_fr()), "role": "function"}],
     ),
-    "place": _pair(
-        [_P, _model_parts(_fc()), _model_parts(_fr())],
-        [_P, _model_parts(_fc()), _user_parts(_fr())],
-    ),
+    "place": _pair([_user_parts(_fc())], [_P, _model_parts(_fc()), _user_parts(_fr())]),
     "counts": _pair(
         [_P, _model_parts(_fc(), _fc()), _user_parts(_fr()), _P],
         [_P, _model_parts(_fc(), _fc()), _user_parts(_fr(), _fr()), _P],
@@ -212,8 +209,8 @@ GEMINI: dict[str, Pair] = {
         [_P, _model_parts({"text": "x"}, _fc()), _user_parts(_fr())],
     ),
     "call-after-user": _pair(
+        [_model_parts(_fc()), _user_parts(_fr())],
         [_P, _model_parts({"text": "x"}), _model_parts(_fc()), _user_parts(_fr())],
-        [_P, _model_parts(_fc()), _user_parts(_fr())] * 2,
     ),
     "names": _pair(
         [_P, _model_parts(_fc("f"), _fc("g")), _user_parts(_fr("g"), _fr("f"))],

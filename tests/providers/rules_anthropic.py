@@ -125,10 +125,13 @@ RULES = table(
 )
 
 
-def check(messages: Any, *, ids: Ids = "strict", thinking: bool = False) -> list[str]:
+def check(
+    messages: Any, *, ids: Ids = "strict", thinking: bool = False, marks: int = 0
+) -> list[str]:
     """Return the rules that these messages break; empty if they are accepted.
 
-    ``thinking`` says that the request turns extended thinking on.
+    ``thinking`` says that the request turns extended thinking on. ``marks`` counts the
+    cache marks that are elsewhere in it, on the system prompt and the tools.
     """
     judgement = Judgement(RULES)
     check_bytes(judgement, messages)
@@ -149,8 +152,8 @@ def check(messages: Any, *, ids: Ids = "strict", thinking: bool = False) -> list
         judgement.check(not repeated(calls), "call-ids", "messages", str(calls))
     if thinking:
         _check_thinking_kept(judgement, turns)
-    marks = [b for _, blocks in turns for b in blocks if b.get("cache_control")]
-    judgement.check(len(marks) <= _MAX_CACHE_MARKS, "cache-marks", "messages")
+    marks += sum(bool(b.get("cache_control")) for _, blocks in turns for b in blocks)
+    judgement.check(marks <= _MAX_CACHE_MARKS, "cache-marks", "messages", str(marks))
     return judgement.breaches
 
 

@@ -56,14 +56,14 @@ RULES = table(
     ),
     Rule(
         "counts",
-        "the content after functionCalls holds as many functionResponses",
+        "the content after the model's functionCalls holds as many functionResponses",
         '"Please ensure that the number of function response parts is equal to the '
         'number of function call parts of the function call turn.", '
         "https://github.com/google-gemini/gemini-cli/issues/14590",
     ),
     Rule(
         "response-after-call",
-        "functionResponses stand directly after the content with their calls",
+        "functionResponses stand directly after the turn with their calls",
         '"Please ensure that function response turn comes immediately after a '
         'function call turn", https://github.com/langchain-ai/langchain/issues/27799',
     ),
@@ -103,17 +103,34 @@ def check(contents: Any, *, ids: Ids = "strict", signatures: bool = False) -> li
     check_bytes(judgement, contents)
     if isinstance(contents, str):
         return judgement.breaches
-    before: dict[str, Any] | None = None
     for index, content in enumerate(contents):
-        where = f"contents[{index}]"
-        _check_content(judgement, where, content)
-        _check_turn(judgement, where, before, content, ids)
-        before = content
+        _check_content(judgement, f"contents[{index}]", content)
+    before: dict[str, Any] | None = None
+    turns = merged(contents)
+    for index, turn in enumerate(turns):
+        _check_turn(judgement, f"turn {index}", before, turn, ids)
+        before = turn
     if before is not None and calls_of(before):
         judgement.broken("counts", "the end", "no responses")
     if signatures:
-        _check_signatures(judgement, contents)
+        _check_signatures(judgement, turns)
     return judgement.breaches
+
+
+def merged(contents: Any) -> list[dict[str, Any]]:
+    """Return the turns: contents of the model in a row are one.
+
+    The SDK's own chats send the contents of a stream's chunks back one by one
+    (google-genai, ``chats.py``, ``send_message_stream``).
+    """
+    turns: list[dict[str, Any]] = []
+    for content in contents:
+        if turns and turns[-1].get("role") == content.get("role") == "model":
+            parts = [*_parts(turns[-1]), *_parts(content)]
+            turns[-1] = {"role": "model", "parts": parts}
+        else:
+            turns.append(content)
+    return turns
 
 
 def field(part: Any, name: str) -> Any:
@@ -127,6 +144,11 @@ def _parts(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def calls_of(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the calls of a content of the model; others have none that count."""
+    return _calls_in(content) if content.get("role") == "model" else []
+
+
+def _calls_in(content: dict[str, Any]) -> list[dict[str, Any]]:
     found = (field(part, "functionCall") for part in _parts(content))
     return [call for call in found if call is not None]
 
@@ -144,7 +166,7 @@ def _check_content(judgement: Judgement, where: str, content: dict[str, Any]) ->
         here = f"{where}.parts[{number}]"
         kinds = [name for name in sorted(_DATA) if field(part, name) is not None]
         judgement.check(len(kinds) == 1, "data", here, str(kinds))
-    for call in calls_of(content):
+    for call in _calls_in(content):
         judgement.check(role == "model", "place", where)
         args = call.get("args", {})
         good = isinstance(call.get("name"), str) and isinstance(args, dict)
@@ -190,14 +212,14 @@ def _check_match(
         judgement.check(told or ids == "lenient", "ids", where, f"{answer.get('id')!r}")
 
 
-def _check_signatures(judgement: Judgement, contents: list[Any]) -> None:
+def _check_signatures(judgement: Judgement, turns: list[Any]) -> None:
     """Look at the current turn: what follows the last thing that the user said."""
     start = 0
-    for index, content in enumerate(contents):
-        said = content.get("role", "user") == "user" and not _responses_of(content)
+    for index, turn in enumerate(turns):
+        said = turn.get("role", "user") == "user" and not _responses_of(turn)
         start = index if said else start
-    for index in range(start, len(contents)):
-        parts = [p for p in _parts(contents[index]) if field(p, "functionCall")]
+    for index in range(start, len(turns)):
+        parts = [p for p in _parts(turns[index]) if field(p, "functionCall")]
         if parts:
             signed = field(parts[0], "thoughtSignature")
-            judgement.check(signed, "signatures", f"contents[{index}]")
+            judgement.check(signed, "signatures", f"turn {index}")

@@ -59,7 +59,10 @@ def _judge_responses(body: Json, path: str, ids: Ids) -> list[str]:
 
 def _judge_anthropic(body: Json, path: str, ids: Ids) -> list[str]:
     on = body.get("thinking", {}).get("type") in ("enabled", "adaptive")
-    return rules_anthropic.check(body["messages"], ids=ids, thinking=on)
+    system = body.get("system", [])
+    others = [*(system if isinstance(system, list) else []), *body.get("tools", [])]
+    marks = sum(bool(block.get("cache_control")) for block in others)
+    return rules_anthropic.check(body["messages"], ids=ids, thinking=on, marks=marks)
 
 
 def _judge_gemini(body: Json, path: str, ids: Ids) -> list[str]:
