@@ -8,6 +8,7 @@ accepts; a call that began and never ended is reported, never silently run again
 
 from durable_agent._current import current_call, scope, tool_call_id
 from durable_agent._ending import register_control_flow
+from durable_agent._usage import Usage
 from durable_agent._version import __version__
 from durable_agent.decorators import checkpointed_llm, checkpointed_tool, step_boundary
 from durable_agent.errors import (
@@ -46,6 +47,7 @@ from durable_agent.errors import (
     ToolNotStartedError,
     ToolOutcomeUnknownError,
     TranscriptError,
+    TranscriptWarning,
     ValueNotRebuildableError,
     ValueNotStorableError,
 )
@@ -71,6 +73,7 @@ from durable_agent.sessions import (
     open_session,
     session,
 )
+from durable_agent.transcript import Tokens
 from durable_agent.values import register_type
 
 __all__ = [
@@ -116,11 +119,14 @@ __all__ = [
     "SessionNotFoundError",
     "SessionUseError",
     "StoreError",
+    "Tokens",
     "ToolAbortedError",
     "ToolNotStartedError",
     "ToolOutcomeUnknownError",
     "TranscriptError",
+    "TranscriptWarning",
     "Unknown",
+    "Usage",
     "ValueNotRebuildableError",
     "ValueNotStorableError",
     "__version__",

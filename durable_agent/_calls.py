@@ -132,6 +132,7 @@ def delivered(flow: Flow, value: Any) -> None:
     """Note what the caller has now: a response's tool calls may be answered."""
     if flow.spec.kind == "llm" and flow.slot is not None:
         handed_out(flow.core, flow.slot.call, value)
+        flow.core.chains.answered(flow.slot.first, value)
 
 
 def abandon(flow: Flow, error: BaseException) -> None:

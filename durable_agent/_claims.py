@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define
 
+from durable_agent import values
 from durable_agent._current import RESPONSE
+from durable_agent._identity import short_id
 from durable_agent.recovery import ERROR
-from durable_agent.transcript import tool_calls
+from durable_agent.transcript import calls_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +39,7 @@ class Claim:
 def handed_out(core: Core, call: str, response: Any) -> None:
     """Note a response that its caller has now, in the caller's context."""
     RESPONSE.set((call, core))
-    calls = tool_calls(response)
+    calls = calls_in(response)
     if calls:
         core.claims[call] = [Claim(c) for c in calls]
         while len(core.claims) > _RESPONSES:
@@ -55,9 +57,7 @@ def claim(
     resp = found[0] if found is not None and found[1] is core else None
     claims: list[Claim] = core.claims.get(resp, []) if resp is not None else []
     if explicit is not None:
-        same = [c for c in claims if c.call.id == explicit]
-        chosen = next((c for c in same if c.state != "done"), None)
-        chosen = chosen or (same[0] if same else None)
+        chosen = _said(claims, explicit, name, arguments)
         if chosen is None:
             return resp, explicit, explicit
         chosen.state = "open"
@@ -70,6 +70,25 @@ def claim(
     return None, None, None
 
 
+def _said(
+    claims: list[Claim], explicit: str, name: str, arguments: Mapping[str, Any]
+) -> Claim | None:
+    """Return the tool call of an id; where it was given twice, the one that fits best.
+
+    One with this name and these arguments goes first, then one with this name; of
+    those, one that waits for its answer, then one that failed.
+    """
+    same = [c for c in claims if c.call.id == explicit]
+    named = [c for c in same if len(same) > 1 and c.call.name == name]
+    fits = [c for c in named if _matches(c, name, arguments)]
+    for group in (fits, named, same):
+        for state in ("", "error", "open"):
+            found = next((c for c in group if c.state == state), None)
+            if found is not None:
+                return found
+    return same[0] if same else None
+
+
 def _matches(candidate: Claim, name: str, arguments: Mapping[str, Any]) -> bool:
     if candidate.call.name != name:
         return False
@@ -77,7 +96,22 @@ def _matches(candidate: Claim, name: str, arguments: Mapping[str, Any]) -> bool:
     if asked is None:
         return False
     # What the model left out is at its default, or filled in by the framework.
-    return all(key in arguments and arguments[key] == asked[key] for key in asked)
+    return all(
+        key in arguments and _same_json(values.to_plain(arguments[key]), asked[key])
+        for key in asked
+    )
+
+
+def _same_json(given: Any, asked: Any) -> bool:
+    """Whether two values are the same JSON: 1 is 1.0, and True is not 1."""
+    if isinstance(asked, dict) and isinstance(given, dict):
+        # What a model was parsed into has more members, at their defaults.
+        return all(n in given and _same_json(given[n], v) for n, v in asked.items())
+    if isinstance(asked, list) and isinstance(given, list):
+        return len(given) == len(asked) and all(map(_same_json, given, asked))
+    if isinstance(given, bool) is not isinstance(asked, bool):
+        return False
+    return bool(given == asked)
 
 
 def answered(core: Core, slot: Slot) -> None:
@@ -85,7 +119,7 @@ def answered(core: Core, slot: Slot) -> None:
     if slot.resp is None:
         return
     for candidate in core.claims.get(slot.resp, ()):
-        if candidate.call.token == slot.tcid:
+        if short_id(candidate.call.token) == slot.tcid:
             outcome = slot.outcome
             failed = outcome is not None and outcome.status == ERROR
             candidate.state = "error" if failed else "done"

@@ -20,6 +20,7 @@ import orjson
 from attrs import define, evolve, field
 
 from durable_agent import events as ev
+from durable_agent._chains import Chains
 from durable_agent._current import PROCESS
 from durable_agent._edits_index import Index
 from durable_agent._identity import idempotency_key, new_uid
@@ -105,6 +106,10 @@ class Core:
     #: (parent, name) -> how often a step was entered on the session's path.
     steps_entered: dict[tuple[str | None, str], int] = field(factory=dict)
     stats: Counter[str] = field(factory=Counter)
+    #: Outcomes of model requests that this run got from the log, by seq.
+    replayed: set[int] = field(factory=set)
+    #: Which request goes on with which.
+    chains: Chains = field(factory=Chains)
     #: response -> its tool calls not yet answered in this run; see ``_claims``.
     claims: dict[str, list[Any]] = field(factory=dict)
     #: Attempts whose unknown outcome was raised in this run.

@@ -11,7 +11,7 @@ import os
 import threading
 import warnings
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field, frozen
 
@@ -95,6 +95,9 @@ class Settings:
 
 
 SETTINGS = Settings()
+
+#: What models call the tools that were decorated in this process.
+TOOL_NAMES: Final[set[str]] = set()
 
 
 @define(eq=False)

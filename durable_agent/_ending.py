@@ -19,6 +19,7 @@ from durable_agent.errors import (
     OutcomeNotRecordedError,
     RecordedToolError,
     ResultNotStorableWarning,
+    TranscriptWarning,
 )
 from durable_agent.recovery import CANCEL_CAUSE, ERROR_CAUSE
 
@@ -67,16 +68,41 @@ def pack_value(flow: Flow, value: Any, returned_as: str = "") -> Packed:
     extra = _duration(flow)
     warning = ""
     try:
-        raw = b'{"value":' + values.encode(value) + extra
+        raw = b'{"value":' + values.encode(value)
         meta: dict[str, Any] = {"status": "value"}
     except Exception as error:  # noqa: BLE001 - the state of users' objects is read
         warning = f"what {flow.name} returned cannot be stored: {error}"
         why = orjson.dumps(str(error).encode("utf-8", "replace").decode())
-        raw = b'{"code":"RESULT_NOT_STORABLE","why":' + why + extra
+        raw = b'{"code":"RESULT_NOT_STORABLE","why":' + why
         meta = {"status": "code", "code": ev.RESULT_NOT_STORABLE}
+    else:
+        raw += rendered(flow, value)
     if returned_as:
         meta["as"] = returned_as
-    return Packed(raw, meta, value=value, warning=warning)
+    return Packed(raw + extra, meta, value=value, warning=warning)
+
+
+def rendered(flow: Flow, value: Any) -> bytes:
+    """Return the member that says how ``render=`` shows a value; empty without it.
+
+    A value is not lost because it cannot be shown: then there is a warning.
+    """
+    render = flow.spec.render
+    if render is None:
+        return b""
+    try:
+        text = render(value)
+        if isinstance(text, str):
+            return b',"text":' + values.encode(str(text))
+        problem = f"it returned {type(text).__name__}, no text"
+    except Exception as error:  # noqa: BLE001 - user code
+        problem = repr(error)
+    flow.core.warn(
+        TranscriptWarning,
+        f"render= of {flow.name} failed ({problem}); the model is shown the value as "
+        "JSON",
+    )
+    return b""
 
 
 def pack_error(

@@ -15,6 +15,7 @@ from attrs import define, field
 from durable_agent import _recorded, _unrecorded
 from durable_agent import events as ev
 from durable_agent._arguments import make, remember, show_whole
+from durable_agent._chains import link_of
 from durable_agent._claims import claim
 from durable_agent._current import TOOL_CALL_ID, Enclosing, StepFrame
 from durable_agent._identity import call_id, short_id
@@ -35,6 +36,7 @@ from durable_agent.replay import END
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
+    from durable_agent._chains import Link
     from durable_agent._core import Core
     from durable_agent._current import Frame
     from durable_agent._edits import Made
@@ -77,6 +79,8 @@ class Flow:
     call: Call | None = None
     #: What the log has of it is said: cancelled now, it is not asked for again.
     settled: bool = False
+    #: Of a model request: the conversation that it belongs to.
+    link: Link | None = None
     #: What is around the body; set by the checkpoint, before which nothing runs.
     enclosing: Enclosing = field(init=False)
 
@@ -96,7 +100,7 @@ class Flow:
             try:
                 verdict = yield from _recorded.settle(self, slot)
                 if verdict is None:
-                    yield from remember(core, self.spec.kind, self.name)
+                    yield from self._prepare()
             except BaseException as error:
                 # A verifier or the disk failed, or the caller gave up waiting: asked
                 # again, it is the same call.
@@ -112,7 +116,7 @@ class Flow:
             core.turns.moved()
             verdict = yield from _unrecorded.judge(self)
             if verdict is None:
-                yield from remember(core, self.spec.kind, self.name)
+                yield from self._prepare()
         if verdict is not None:
             return verdict
         return (yield from self._checkpoint(slot))
@@ -124,7 +128,7 @@ class Flow:
         if any(s.recorded and s.first > stream.seq for s in core.history.slots):
             return Value(None)
         yield from _recorded.wait_for_turn(core, slot.parent, END)
-        yield from remember(core, self.spec.kind, self.name)
+        yield from self._prepare()
         return (yield from self._checkpoint(slot))
 
     def _place(self) -> None:
@@ -180,6 +184,8 @@ class Flow:
             show_whole(core, made)
         slot = core.history.attempts[draft.call or "", draft.meta["attempt"]]
         self.slot = slot
+        if self.link is not None:
+            core.chains.asked(slot.first, self.link)
         if again is None:
             self._note(slot)
         self.call = self._call(slot, seq)
@@ -201,6 +207,14 @@ class Flow:
         yield from self._abort(slot)
         core.check()
         return Raise(self.aborted())
+
+    def _prepare(self) -> Generator[Request, Any, None]:
+        """Have read what a model request is compared with, and find what it extends."""
+        if self.spec.kind != "llm":
+            return
+        yield from remember(self.core, self.spec.kind, self.name)
+        if self.parent is None and self.spec.transcript:
+            self.link = yield from link_of(self.core, self.bound)
 
     def _abort(self, slot: Slot) -> Generator[Request, Any, None]:
         """Record that the body did not run, if the log still takes it."""
@@ -243,6 +257,7 @@ class Flow:
             "keyed": identity.keyed or None,
             "detached": self.detached or None,
             "nested": self.nested or None,
+            "extends": None if self.link is None else self.link.extends,
             "side": (self.spec.kind == "llm" and not self.spec.transcript) or None,
         }
         meta |= {name: fact for name, fact in facts.items() if fact is not None}

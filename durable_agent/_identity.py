@@ -6,8 +6,9 @@ All of it is computed before the body can change its arguments.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import orjson
 from attrs import frozen
@@ -24,6 +25,7 @@ _CALL_BYTES: Final = 10
 _KEY_BYTES: Final = 16
 #: Longer provider ids are hashed, so that heads stay short.
 _ID_CHARS: Final = 120
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 @frozen
@@ -47,9 +49,18 @@ def new_uid() -> str:
     return secrets.token_hex(8)
 
 
+@overload
+def short_id(provider_id: str) -> str: ...
+@overload
+def short_id(provider_id: None) -> None: ...
 def short_id(provider_id: str | None) -> str | None:
-    """Return a provider's id in a form that fits a head."""
-    if provider_id is None or len(provider_id) <= _ID_CHARS:
+    """Return a provider's id in a form that fits a head.
+
+    Long ids, and those with lone surrogates, become a hash.
+    """
+    if provider_id is None:
+        return None
+    if len(provider_id) <= _ID_CHARS and not _SURROGATES.search(provider_id):
         return provider_id
     hashed = hashlib.blake2b(
         provider_id.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES

@@ -50,12 +50,14 @@ class ToolOptions(CommonOptions, total=False):
     unknown_on: type[BaseException] | Iterable[type[BaseException]]
     on_unknown: OnUnknown
     arguments: str | None
+    render: Callable[[Any], str] | None
 
 
 _COMMON = frozenset({"name", "key", "ignore", "redact", "replay", "durable_outcome"})
 _OPTIONS = {
     "llm": _COMMON | {"transcript"},
-    "tool": _COMMON | {"effect", "verify", "unknown_on", "on_unknown", "arguments"},
+    "tool": _COMMON
+    | {"effect", "verify", "unknown_on", "on_unknown", "arguments", "render"},
 }
 
 
@@ -222,6 +224,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "on_unknown": _on_unknown,
     "arguments": _parameter,
     "transcript": _bool,
+    "render": _maybe_callable,
 }
 
 

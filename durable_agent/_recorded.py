@@ -13,6 +13,7 @@ from durable_agent._arguments import arguments_of
 from durable_agent._claims import answered
 from durable_agent._closing import call_of
 from durable_agent._current import SETTINGS
+from durable_agent._ending import rendered
 from durable_agent._identity import same_arguments
 from durable_agent._mark import mark
 from durable_agent._requests import (
@@ -183,6 +184,7 @@ def _deliver(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise]:
     core.stats["replayed_" + slot.kind] += 1
     if slot.kind == "llm":
         core.replay.replayed_model = True
+        core.replayed.add(outcome.seq)
     answered(core, slot)
     return _from_event(flow, slot, event)
 
@@ -275,7 +277,8 @@ def _checked(fn: Any, said: Any) -> Outcome:
 def _completed(
     flow: Flow, slot: Slot, said: Completed
 ) -> Generator[Request, Any, Value]:
-    raw = b'{"value":' + values.encode(said.value) + b',"cause":"verified"}'
+    raw = b'{"value":' + values.encode(said.value)
+    raw += rendered(flow, said.value) + b',"cause":"verified"}'
     meta = {"status": "value", "cause": "verified"}
     seq = flow.core.append_outcome(slot, ev.TOOL_RESOLVE, raw, meta)
     yield from _hand_out(flow, slot, seq)

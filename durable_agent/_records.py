@@ -69,6 +69,8 @@ class Slot:
     detached: bool = False
     nested: bool = False
     side: bool = False
+    #: ``first`` of the model request that this one extends, -1 for none.
+    extends: int = -1
     outcome: Recorded | None = None
     chunks: list[int] = field(factory=list)
     #: seq of the first chunk that any attempt gave, -1 for none.

@@ -48,6 +48,7 @@ class Spec:
     on_unknown: Literal["raise", "return"] | Callable[..., Any] | None = None
     arguments: str | None = None
     transcript: bool = True
+    render: Callable[[Any], str] | None = None
     given: frozenset[str] = field(default=frozenset(), eq=False)
 
 

@@ -14,7 +14,7 @@ from attrs import define, field
 
 from durable_agent import events as ev
 from durable_agent import values
-from durable_agent._ending import Packed, pack_error, record
+from durable_agent._ending import Packed, pack_error, record, rendered
 from durable_agent._requests import Eager
 from durable_agent.errors import (
     DurableError,
@@ -164,7 +164,9 @@ class Tape:
             + how.encode()
             + b'","chunks":%d,"return":' % self.count
             + returned
-            + b"}}"
+            + b"}"
+            + rendered(self.flow, list(self._live))
+            + b"}"
         )
         return Packed(raw, meta, value=list(self._live))
 

@@ -38,6 +38,24 @@ def unknown_text(name: str, effect: str) -> str:
     )
 
 
+def unseen_text(name: str) -> str:
+    """Say that nothing at all is recorded of the call."""
+    return (
+        f"{TOOL_OUTCOME_UNKNOWN}: no result of {name!r} was recorded before the "
+        "program stopped, nor whether it was started. It may or may not have taken "
+        "effect. Call it again only if it is read-only or idempotent; else check the "
+        "outside state first, or ask the user."
+    )
+
+
+def not_applied_text(name: str) -> str:
+    """Say that somebody looked, and the call had no effect."""
+    return (
+        f"The call of {name!r} was interrupted. It was checked since: it did not take "
+        "effect. Call it again if it is still needed."
+    )
+
+
 def not_started_text(name: str) -> str:
     """Say that the call was asked for and never started."""
     return (

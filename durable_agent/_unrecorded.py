@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from durable_agent._closing import closers, conversation
+from durable_agent._closing import closers, transcript_of
 from durable_agent._identity import first_difference
 from durable_agent._recorded import (
     closed,
@@ -17,17 +17,19 @@ from durable_agent._recorded import (
     wait_for_turn,
 )
 from durable_agent._requests import Load, Raise, Value
+from durable_agent._transcripts import newest
 from durable_agent.errors import (
     ContinuedSessionWarning,
     ReplayDivergedError,
     ReplayDivergedWarning,
 )
 from durable_agent.replay import END, last_request
-from durable_agent.transcript import continues, request_messages
+from durable_agent.transcript import continues, read
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
+    from durable_agent._core import Core
     from durable_agent._flow import Flow
     from durable_agent._requests import Request
     from durable_agent.recovery import Slot
@@ -75,11 +77,7 @@ def _continue(flow: Flow) -> Generator[Request, Any, bool]:
     core = flow.core
     if core.live or core.replay.replayed_model or last_request(core.history) is None:
         return False
-    messages = request_messages(flow.bound)
-    if messages is None:
-        return False
-    recorded = yield Load(partial(conversation, core))
-    if not continues(recorded, messages):
+    if not (yield Load(partial(_goes_on, core, flow.bound))):
         return False
     replayed = core.replay.replayed
     core.replay.use_all()
@@ -93,6 +91,17 @@ def _continue(flow: Flow) -> Generator[Request, Any, bool]:
             "continues the recorded conversation; open a chat with conversation(...)",
         )
     return True
+
+
+def _goes_on(core: Core, bound: Mapping[str, Any]) -> bool:
+    """Whether a request's messages begin with one of the recorded conversations."""
+    transcript = transcript_of(core)
+    for last in reversed(newest(core.history)):
+        seen = transcript.exchange(last, quiet=True)
+        asked = read(bound, dialect=seen.dialect).messages
+        if continues(seen.dialect, transcript.shown(last, seen), asked):
+            return True
+    return False
 
 
 def _off_path(

@@ -16,6 +16,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_agent import _calls, _step_runs, _streams
+from durable_agent._current import TOOL_NAMES
 from durable_agent._kinds import CODELESS, Kind, code_holder, is_lazy, kind_of
 from durable_agent._spec import Origin, Spec, Target
 
@@ -92,6 +93,8 @@ class Front:
     def __init__(self, fn: Any, how: Spec | str | None) -> None:
         self.origin = Origin(fn)
         self.how = self.origin.short_name if how is None else how
+        if isinstance(how, Spec) and how.kind == "tool" and not callable(how.name):
+            TOOL_NAMES.add(how.name or self.origin.short_name)
         self.origin.covers = tuple(front.origin.function for front in recorded(fn))
         self.target = Target(fn, self.origin)
         #: What bound methods hold in place of a plain function; else None.

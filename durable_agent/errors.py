@@ -270,6 +270,10 @@ class EqualCallsWarning(DurableWarning):
     """Equal calls were in flight at once: they are interchangeable on replay."""
 
 
+class TranscriptWarning(DurableWarning):
+    """A transcript shows less than there was."""
+
+
 class ContinuedSessionWarning(DurableWarning):
     """Calls replayed before a request that continues the recorded conversation."""
 
@@ -310,6 +314,7 @@ __all__ = [
     "ToolNotStartedError",
     "ToolOutcomeUnknownError",
     "TranscriptError",
+    "TranscriptWarning",
     "ValueNotRebuildableError",
     "ValueNotStorableError",
 ]

@@ -30,7 +30,8 @@ namespace makes a log unsupported):
 flat object of short facts. Of an intent: ``name``, ``attempt``, ``again`` ("rerun":
 takes the place of an earlier attempt; "retry": the code asked once more), ``parent``,
 ``resp`` and ``tcid`` (the tool call it answers), ``effect``, ``keyed``, ``detached``,
-``nested``, ``side`` (kept out of transcripts), ``stream``. Of an outcome: ``attempt``,
+``nested``, ``side`` (kept out of transcripts), ``extends`` (the first seq of the
+model request whose conversation this one goes on with). Of an outcome: ``attempt``,
 ``status`` ("value", "error", "code", "suspended", "not_applied"), ``code``, ``cause``,
 ``as`` (what a plain function handed back: "awaitable", "generator", "agenerator",
 "stream", "astream", the latter four after "awaitable-" if it was awaited). Of any

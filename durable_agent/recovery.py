@@ -182,6 +182,7 @@ class History:
             detached=meta.get("detached", False),
             nested=meta.get("nested", False),
             side=meta.get("side", False),
+            extends=meta.get("extends", -1),
         )
         self._add(slot)
 

@@ -17,13 +17,15 @@ from durable_agent import _calls, _current
 from durable_agent import events as ev
 from durable_agent._arguments import whole_events
 from durable_agent._binding import bound_to
-from durable_agent._closing import Transcript, call_of
+from durable_agent._closing import call_of, transcript_of
 from durable_agent._current import FRAME, RESPONSE, SCOPE, STEP, Frame
 from durable_agent._driving import adrive, drive, show
 from durable_agent._forking import fork
 from durable_agent._lifecycle import aclose, close
 from durable_agent._recording import record_value, resolution
+from durable_agent._usage import Usage, usage
 from durable_agent.events import Draft
+from durable_agent.transcript import dialect_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -97,21 +99,45 @@ class Session:
     def messages(self, dialect: str | None = None, *, of: Any = None) -> list[Any]:
         """Return the conversation; nothing is written.
 
-        It is the last request's messages, its response, and one result for every tool
-        call of it.
+        It is the last request's messages as they were sent, its response, and where
+        the provider wants it one result for every tool call: what is recorded, else
+        a text that says what is known. Calls that older messages left open are
+        answered in their place too. A turn that was interrupted is left out; see
+        `partial`. No conversation yet: an empty list.
 
         Args:
-            dialect: The provider's message format; found out by itself if None.
-            of: A decorated model function, or its recorded name.
+            dialect: The provider's message format: "openai" (chat completions),
+                "openai-responses", "anthropic", "gemini" or "langchain"; found by the
+                request and the response if None.
+            of: A decorated model function, its recorded name, or the seq of a request
+                of the conversation.
 
         Raises:
-            TranscriptError: the log holds several conversations and none was chosen.
+            TranscriptError: the log holds several conversations and none was chosen;
+                or it is not in ``dialect``.
         """
-        if dialect not in {None, "openai"}:
-            msg = f"unknown dialect {dialect!r}; known: 'openai'"
-            raise ValueError(msg)
+        stated = None if dialect is None else dialect_named(dialect)
+        return transcript_of(self._core).messages(_name_of(of), stated)
+
+    def partial(self, dialect: str | None = None, *, of: Any = None) -> list[Any]:
+        """Return the assistant turn that was interrupted, as far as it came.
+
+        It is what the last request's stream gave before it broke off, as messages in
+        the provider's format, to be shown or built upon; providers need not accept it.
+        Empty where the last request was answered to its end, or with nothing.
+        Arguments and errors are those of `messages`.
+        """
+        stated = None if dialect is None else dialect_named(dialect)
+        return transcript_of(self._core).partial(_name_of(of), stated)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens by model in the recorded responses, and what replay saved in this run.
+
+        Reads every recorded response; nothing is kept.
+        """
         core = self._core
-        return Transcript(core.history, core.log, core.id).messages(_name_of(of))
+        return usage(core.history, transcript_of(core), frozenset(core.replayed))
 
     def in_doubt(self) -> list[Call]:
         """Return the calls that began and have no known outcome, in order."""
@@ -282,8 +308,8 @@ async def _ready(value: Any) -> Any:
     return value
 
 
-def _name_of(of: Any) -> str | None:
-    if of is None or isinstance(of, str):
+def _name_of(of: Any) -> str | int | None:
+    if of is None or isinstance(of, str | int):
         return of
     how = getattr(of, "__durable_name__", None)
     if how is not None:

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from durable_agent import _current
 from durable_agent._arguments import whole_events
-from durable_agent._closing import Transcript, call_of
+from durable_agent._closing import call_of
 from durable_agent._context import Opening
 from durable_agent._current import FRAME, Frame
 from durable_agent._opening import Request, is_on_unknown, open_core, store_of
+from durable_agent._transcripts import Transcript
+from durable_agent._usage import Usage, usage
 from durable_agent.recovery import fold
 from durable_agent.session import Session, make, of_core
+from durable_agent.transcript import dialect_named
 
 if TYPE_CHECKING:
     import os
@@ -202,9 +205,30 @@ class Inspection:
         """Yield the events from ``from_seq`` on, model requests shown whole."""
         return whole_events(self._log, from_seq)
 
-    def messages(self, *, of: str | None = None) -> list[Any]:
-        """Return the conversation, open calls closed in memory."""
-        return Transcript(self._history, self._log, self.id).messages(of)
+    def messages(
+        self, dialect: str | None = None, *, of: str | int | None = None
+    ) -> list[Any]:
+        """Return the conversation, open calls closed in memory.
+
+        See `Session.messages`. Objects whose types are not loaded are plain JSON.
+        """
+        stated = None if dialect is None else dialect_named(dialect)
+        return self._transcript().messages(of, stated)
+
+    def partial(
+        self, dialect: str | None = None, *, of: str | int | None = None
+    ) -> list[Any]:
+        """Return the assistant turn that was interrupted; see `Session.partial`."""
+        stated = None if dialect is None else dialect_named(dialect)
+        return self._transcript().partial(of, stated)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens by model in the recorded responses."""
+        return usage(self._history, self._transcript())
+
+    def _transcript(self) -> Transcript:
+        return Transcript(self._history, self._log, self.id)
 
     def in_doubt(self) -> list[Call]:
         """Return the calls that began and have no known outcome."""

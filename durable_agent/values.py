@@ -79,6 +79,7 @@ from durable_agent import (  # noqa: F401 - importing them registers their handl
 from durable_agent._value_canonical import canonical_bytes, digest
 from durable_agent._value_code import Decoder, Encoder
 from durable_agent._value_errors import get_error, put_error
+from durable_agent._value_look import look
 from durable_agent._value_names import Codec, add, is_class, name_of
 from durable_agent._value_plain import dump, dump_plain, has_tags, load
 from durable_agent._value_state import blank
@@ -100,6 +101,7 @@ __all__ = [
     "digest",
     "encode",
     "encode_error",
+    "look",
     "register_type",
     "to_plain",
 ]

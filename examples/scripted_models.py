@@ -86,3 +86,26 @@ def explainer(messages: Messages) -> Answer:
         "survives both. So a program that must not act twice writes down what it is "
         "about to do, syncs, and only then does it."
     )
+
+
+ORDERS = ("A-1", "A-2", "A-3", "A-4")
+
+
+def refunder(messages: Messages) -> Answer:
+    """Refund all orders at once; check what is in doubt, repeat what never began."""
+    state: dict[str, str] = {}
+    for name, arguments, result in results(messages):
+        if name == "find_refund":
+            paid = result.endswith("True")
+            state[arguments["order"]] = "refunded" if paid else "TOOL_NOT_STARTED"
+        else:
+            state[arguments["order"]] = result.split(":")[0].split(" ")[0]
+    calls = []
+    for order in ORDERS:
+        known = state.get(order, "TOOL_NOT_STARTED")
+        if known != "refunded":
+            tool = "refund" if known == "TOOL_NOT_STARTED" else "find_refund"
+            calls.append((tool, {"order": order}))
+    if calls:
+        return Answer(calls=calls)
+    return Answer("Refunded, each once: " + ", ".join(ORDERS) + ".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,13 @@ _CONTEXT = {
 }
 #: Variables that would lead a test, or a child of it, into the user's world.
 _PERSONAL = ("DURABLE_AGENT_HOME", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible():
+    """A shell starts what it runs in the background with Ctrl-C ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -566,7 +566,7 @@ def test_what_states_no_tokens_has_none(response):
     assert chat.usage(response) is None
 
 
-@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd).partition(" at 0x")[0])
 def test_nothing_odd_raises(odd):
     never_raises(chat, odd)
 

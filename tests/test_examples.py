@@ -78,6 +78,21 @@ def test_a_stream_is_asked_for_again_only_if_it_never_ended(tmp_path):
     assert re.findall(r"run \d: (\d)", done.stdout) == ["1", "1", "0"]
 
 
+def test_a_chat_goes_on_after_a_kill_between_two_of_four_tools(tmp_path):
+    done = run(EXAMPLES / "chat_continue.py", tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "told:  TOOL_OUTCOME_UNKNOWN\ntold:  TOOL_NOT_STARTED\n" in done.stdout
+    readme = (PROJECT / "README.md").read_text("utf-8")
+    block = r"^```text\n(process 1.*?)^```$"
+    shown = re.search(block, readme, re.DOTALL | re.MULTILINE)[1]
+    assert _without_tokens(done.stdout) == _without_tokens(shown)
+
+
+def _without_tokens(text):
+    return re.sub(r"^tokens: [\d,]+", "tokens: n", text, flags=re.MULTILINE)
+
+
 _CREATE = "client.chat.completions.create"
 
 
@@ -88,6 +103,7 @@ _CREATE = "client.chat.completions.create"
         ("crash_and_resume.py", "return Completed(f", "return NotApplied() or (f"),
         ("async_agent.py", "    @checkpointed_tool(verify=was_booked)\n", ""),
         ("streaming_agent.py", f"checkpointed_llm({_CREATE})", _CREATE),
+        ("chat_continue.py", "*session.messages(), ", ""),
     ],
 )
 def test_an_example_fails_when_its_claim_does_not_hold(tmp_path, script, before, after):

@@ -102,6 +102,7 @@ def problems(seen, answer):
         found += [f"the answer is {a}" for a in labels(run, "answers") if a != answer]
     if seen["exits"][-2:] != [0, 0] or not last["answers"] or not third["answers"]:
         found.append(f"it did not come to its end: {seen['exits']}")
+    found += [f"a provider refuses: {text}" for text in seen["refusals"]]
     found += _logs(seen)
     found += _requests(seen)
     found += _effects(seen)

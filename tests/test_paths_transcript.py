@@ -22,12 +22,13 @@ from durable_agent import (
     tool_call_id,
 )
 from durable_agent._identity import first_difference, same_arguments, short_id
-from durable_agent.transcript import continues, request_messages, tool_calls
-from durable_agent.transcript.openai_chat import (
-    assistant_message,
-    comparable,
+from durable_agent.transcript import (
+    calls_in,
+    continues,
     is_final_chunk,
-    tool_message,
+    openai_chat,
+    request_messages,
+    turn_of,
 )
 from tests.disks import crash, cut
 
@@ -176,7 +177,7 @@ def test_the_text_of_an_error_is_never_empty(root):
 
 def test_a_tool_call_is_said_to_be_not_started_only_where_that_is_known(root):
     """A later call that answers no tool call might have been it."""
-    ask = answers(wanted("missing"))
+    ask = answers(wanted("tool", '{"n": 9}'))
     with session("s", root=root) as s:
         ask([user("a")])
         assert TOOL_NOT_STARTED in results(s.messages())["t1"]
@@ -215,7 +216,7 @@ def test_a_call_that_was_resolved_as_not_applied_is_still_to_be_made(root):
         (call,) = s.in_doubt()
         s.resolve(call, NotApplied())
 
-        assert TOOL_OUTCOME_UNKNOWN in results(s.messages())["t1"]
+        assert "did not take effect" in results(s.messages())["t1"]
 
 
 def test_what_a_generator_gave_is_the_result_of_its_call(root):
@@ -229,18 +230,6 @@ def test_what_a_generator_gave_is_the_result_of_its_call(root):
         list(export())
 
         assert results(s.messages()) == {"t1": '["a","b"]'}
-
-
-def test_a_response_that_no_dialect_reads_leaves_the_request(root):
-    @checkpointed_llm(name="ask")
-    def ask(messages):
-        yield "not"
-        yield "a message"
-
-    with session("s", root=root) as s:
-        list(ask([user("a")]))
-
-        assert s.messages() == [user("a")]
 
 
 def test_what_the_model_was_told_stays_the_result(root):
@@ -267,14 +256,13 @@ def test_what_the_model_was_told_stays_the_result(root):
         {"choices": [{"message": {"role": "user", "content": "a"}}]},
         {"choices": [{"text": "a"}]},
         {"role": "user", "content": "a"},
-        ["a"],
-        "text",
+        [1],
         None,
     ],
 )
-def test_what_is_no_assistant_turn_has_no_tool_calls(response):
-    assert assistant_message(response) is None
-    assert tool_calls(response) == []
+def test_what_is_no_assistant_turn_has_no_calls_in(response):
+    assert turn_of(response) is None
+    assert calls_in(response) == []
 
 
 def test_malformed_tool_calls_are_no_calls_and_their_fellows_stay(root):
@@ -290,7 +278,7 @@ def test_malformed_tool_calls_are_no_calls_and_their_fellows_stay(root):
             {"function": {"name": "tool"}},
         ],
     }
-    found = tool_calls({"choices": [{"message": message}]})
+    found = calls_in({"choices": [{"message": message}]})
 
     assert [(c.id, c.arguments, c.token) for c in found] == [
         ("t1", None, "t1"),
@@ -299,7 +287,7 @@ def test_malformed_tool_calls_are_no_calls_and_their_fellows_stay(root):
         ("t3", None, "t3#2"),
         (None, None, "#1"),
     ]
-    assert tool_calls({"role": "assistant", "tool_calls": "text"}) == []
+    assert calls_in({"role": "assistant", "tool_calls": "text"}) == []
 
 
 def test_arguments_that_cannot_be_parsed_match_no_call(root):
@@ -326,11 +314,11 @@ def test_what_may_move_between_requests_is_not_compared():
     old = [{"role": "user", "content": [marked], "id": "1", "name": None}]
     new = [{"role": "user", "content": [{"type": "text", "text": "a"}], "id": "2"}]
 
-    assert continues(old, [*new, user("b")])
-    assert not continues(old, [])
-    assert not continues([], new)
-    assert not continues(old, [user("b")])
-    assert comparable("text") == "text"
+    assert continues(openai_chat, old, [*new, user("b")])
+    assert not continues(openai_chat, old, [])
+    assert not continues(openai_chat, [], new)
+    assert not continues(openai_chat, old, [user("b")])
+    assert openai_chat.comparable("text") == "text"
 
 
 def test_the_final_chunk_is_known_in_both_forms():
@@ -344,12 +332,6 @@ def test_the_final_chunk_is_known_in_both_forms():
     assert is_final_chunk({"choices": [{"finish_reason": "stop"}]})
     assert not is_final_chunk({"choices": []})
     assert not is_final_chunk("text")
-
-
-def test_lone_surrogates_do_not_reach_a_provider():
-    (call,) = tool_calls({"role": "assistant", "tool_calls": [wanted("tool")]})
-
-    assert tool_message(call, "a\ud83cb")["content"] == "a\ufffdb"
 
 
 # which tool call is answered -----------------------------------------------------

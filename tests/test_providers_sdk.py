@@ -22,7 +22,6 @@ from durable_agent import (
     checkpointed_llm,
     checkpointed_tool,
     conversation,
-    transcript,
 )
 from tests.providers import render_langchain, rules_langchain
 from tests.providers.clients import MARK, SDKS, Anthropic, Chat
@@ -34,13 +33,6 @@ by_sdk = pytest.mark.parametrize("sdk", SDKS, ids=[sdk.name for sdk in SDKS])
 streamed = pytest.mark.parametrize(
     "stream", list(STREAMED), ids=list(STREAMED.values())
 )
-
-
-_USE = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
-if not transcript.tool_calls(
-    {"type": "message", "role": "assistant", "content": [_USE]}
-):
-    pytest.skip("sessions know one dialect only", allow_module_level=True)
 
 PLACES = ("request", "chunk", "response", "search", "between", "send")
 STOPS = [(place, s) for place in PLACES for s in STREAMED if s or place != "chunk"]

@@ -117,14 +117,17 @@ def test_hostile_records_are_refused(name, nested):
     assert set(sys.modules) == modules
 
 
-def test_no_module_is_imported_because_a_record_names_it():
+def test_no_module_is_imported_because_a_record_names_it(tmp_path, monkeypatch):
+    # One that is there to be imported, and that nobody else loads.
+    (tmp_path / "there_to_be_loaded.py").write_text("X = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
     assert "antigravity" not in sys.modules
     assert "tests.not_loaded" not in sys.modules
 
     for name in (
         "antigravity:Anything",
         "tests.not_loaded:Thing",
-        "xml.sax.saxutils:X",
+        "there_to_be_loaded:X",
     ):
         with pytest.raises(ValueNotRebuildableError, match="no loaded module"):
             decode(json.dumps(_obj(name, state={})).encode())
@@ -132,7 +135,7 @@ def test_no_module_is_imported_because_a_record_names_it():
         assert type(decode_error(json.dumps(record).encode())) is RecordedToolError
 
     assert "antigravity" not in sys.modules
-    assert "xml.sax.saxutils" not in sys.modules
+    assert "there_to_be_loaded" not in sys.modules
 
 
 def test_a_lazy_module_is_not_made_to_load(monkeypatch):

@@ -25,8 +25,13 @@ from world import Here, World
 
 from durable_agent import inspect_session, session
 from durable_agent._fs import Disk
+from durable_agent._transcripts import newest
 from durable_agent.errors import SessionNotFoundError
 from durable_agent.jsonl import JsonlStore
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from tests.providers import rules_openai_chat
 
 #: Everything that changes a disk.
 CHANGES = (
@@ -177,6 +182,19 @@ def log_of(directory):
     return found
 
 
+def refusals_of(directory):
+    """Return what a provider would say to each conversation that is shown, if no."""
+    store = JsonlStore(Path(directory) / "store")
+    try:
+        looked = inspect_session("m", store=store)
+    except SessionNotFoundError:
+        return []
+    with looked:
+        shown = [looked.messages(of=s.first) for s in newest(looked._history)]
+    # Ids start anew with each response.
+    return [b for m in shown for b in rules_openai_chat.check(m, ids="lenient")]
+
+
 def bytes_of(directory):
     return {
         str(path): path.stat().st_size
@@ -190,13 +208,14 @@ def case(mode, directory, kills):
     world = World(directory)
     os.mkdir(directory)
     files = ("requests", "effects", "doubts", "answers", "errors")
-    seen = {"exits": [], "logs": [], "sizes": []}
+    seen = {"exits": [], "logs": [], "sizes": [], "refusals": []}
     marks = []
     for at in (*kills, 0, 0):
         marks.append({file: len(world.lines(file)) for file in files})
         seen["exits"].append(forked(mode, directory, at))
         seen["logs"].append(log_of(directory))
         seen["sizes"].append(bytes_of(directory))
+        seen["refusals"] += refusals_of(directory)
     marks.append({file: len(world.lines(file)) for file in files})
     seen["runs"] = [
         {file: world.lines(file)[a[file] : b[file]] for file in files}

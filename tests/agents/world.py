@@ -4,6 +4,7 @@ Each line is one ``write`` to a file opened for appending, so that a killed proc
 leaves whole lines, and what they say really happened.
 """
 
+import json
 import os
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def reply(prompt, count):
             {
                 "id": f"call-{n}",
                 "type": "function",
-                "function": {"name": name, "arguments": arguments},
+                "function": {"name": name, "arguments": json.dumps(arguments)},
             }
             for n, (name, arguments) in enumerate(calls)
         ]

@@ -13,6 +13,7 @@ from durable_agent import (
     ToolOutcomeUnknownError,
     inspect_session,
 )
+from durable_agent._transcripts import newest
 from tests.model.programs import evaluate, generate
 from tests.model.simulation import (
     SESSION,
@@ -99,12 +100,8 @@ def _twice(world):
 def _transcript(store):
     try:
         with inspect_session(SESSION, store=store) as seen:
-            for name in {
-                h.meta["name"]
-                for h in seen._log.heads()
-                if h.type == "llm/request" and "parent" not in h.meta
-            }:
-                problem = unpaired(seen.messages(of=name))
+            for last in newest(seen._history):
+                problem = unpaired(seen.messages(of=last.first))
                 if problem:
                     return [f"transcript: {problem}"]
     except SessionNotFoundError:

@@ -1,0 +1,327 @@
+"""The conversation in a log: which one it is, and what answers its tool calls.
+
+Reads the log and writes nothing. A *conversation* is a chain of top-level requests,
+each extending the last; ``_chains.py`` notes which request extends which.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from attrs import evolve
+
+from durable_agent import events as ev
+from durable_agent import values
+from durable_agent._arguments import arguments_of
+from durable_agent._current import TOOL_NAMES
+from durable_agent._identity import short_id
+from durable_agent._responses import Said, decoded, recorded_value, said
+from durable_agent._texts import not_applied_text, text_of, unknown_text, unseen_text
+from durable_agent.errors import (
+    TranscriptError,
+    TranscriptWarning,
+)
+from durable_agent.transcript import (
+    Exchange,
+    Result,
+    error_text,
+    goes_on_after,
+    read,
+    response_id,
+    result_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from durable_agent.recovery import History, Slot
+    from durable_agent.store import LogReader
+    from durable_agent.transcript import Dialect, ToolCall
+
+
+class Transcript:
+    """A reader of conversations: a history and the log with its payloads."""
+
+    def __init__(self, history: History, log: LogReader, session: str) -> None:
+        self._history = history
+        self._log = log
+        self._session = session
+        #: Names under which the log has calls that answered tool calls.
+        self._tools: set[str] | None = None
+
+    def messages(
+        self, of: str | int | None = None, dialect: Dialect | None = None
+    ) -> list[Any]:
+        """Return the conversation: request, response, and a result for every call."""
+        last = self.last(of)
+        if last is None:
+            return []
+        seen = self.exchange(last, dialect)
+        if dialect is not None and not (seen.messages or seen.turn):
+            raise TranscriptError(
+                f"the last request and its response are not in the dialect "
+                f"{dialect.NAME!r}",
+                session=self._session,
+                advice="Leave dialect= out to have it found.",
+            )
+        return self.shown(last, seen)
+
+    def shown(self, last: Slot, seen: Exchange) -> list[Any]:
+        """Return a request with its turn and a result for every call."""
+        whole = [*seen.messages, *(seen.turn or [])]
+        return seen.dialect.balance(whole, self._answers(last, seen, whole))
+
+    def partial(
+        self, of: str | int | None = None, dialect: Dialect | None = None
+    ) -> list[Any]:
+        """Return the turn of the last request as far as it came; empty: none."""
+        last = self.last(of)
+        said = None if last is None else self.said(last)
+        if last is None or said is None or said.complete:
+            return []
+        return read(self.arguments(last), said.response, dialect).turn or []
+
+    def last(self, of: str | int | None = None) -> Slot | None:
+        """Return the last request of the conversation that is meant.
+
+        Raises:
+            TranscriptError: there are several, and none was chosen.
+        """
+        found = newest(self._history, of)
+        if len(found) > 1:
+            names = ", ".join(sorted({slot.name for slot in found}))
+            seqs = ", ".join(str(slot.intent) for slot in found)
+            raise TranscriptError(
+                f"the log holds several conversations: {names} (their last requests: "
+                f"seq {seqs})",
+                session=self._session,
+                advice="Choose one with messages(of=function) or of=seq, or keep side "
+                "requests out with checkpointed_llm(transcript=False).",
+            )
+        if not found and of is not None:
+            raise TranscriptError(
+                f"no model request {of} is recorded", session=self._session
+            )
+        return found[0] if found else None
+
+    # one request --------------------------------------------------------------
+
+    def arguments(self, slot: Slot) -> dict[str, Any]:
+        """Return the arguments of a call; what cannot be rebuilt here, as JSON."""
+        recorded = arguments_of(self._log, slot.intent)
+        return {name: decoded(value) for name, value in recorded.items()}
+
+    def exchange(
+        self, slot: Slot, dialect: Dialect | None = None, *, quiet: bool = False
+    ) -> Exchange:
+        """Return a request and the turn that answered it, if it is whole.
+
+        Unless ``quiet``, a response that shows no turn is warned of.
+        """
+        said = self.said(slot)
+        response = said.response if said is not None and said.complete else None
+        arguments = self.arguments(slot)
+        seen = read(arguments, response, dialect)
+        after = goes_on_after(arguments)
+        if after is not None:
+            seen = evolve(seen, messages=[*self._before(slot, after), *seen.messages])
+        if response is not None and seen.turn is None and not quiet:
+            warnings.warn(
+                f"session {self._session!r}: no dialect sees an assistant turn in what "
+                f"{slot.name} returned ({type(response).__name__}, seq {slot.intent}); "
+                "messages() lacks it. Return the provider's response, its message, or "
+                "the text.",
+                TranscriptWarning,
+                stacklevel=4,
+            )
+        return seen
+
+    def _before(self, slot: Slot, after: str) -> list[Any]:
+        """Return what a provider kept: the messages up to the response ``after``.
+
+        Of responses that are not in this log, nothing is known.
+        """
+        by_first = {s.first: s for s in self._history.slots if s.kind == "llm"}
+        parts: list[list[Any]] = []
+        wanted: str | None = after
+        former = by_first.get(slot.extends)
+        while wanted is not None and former is not None:
+            said = self.said(former)
+            if said is None or response_id(said.response) != wanted:
+                break
+            arguments = self.arguments(former)
+            seen = read(arguments, said.response)
+            parts.append([*seen.messages, *(seen.turn or [])])
+            wanted = goes_on_after(arguments)
+            former = by_first.get(former.extends)
+        return [message for part in reversed(parts) for message in part]
+
+    def said(self, slot: Slot) -> Said | None:
+        """Return the response of a request; None: there is none, or no value of it."""
+        return said(self._log, slot)
+
+    # results ------------------------------------------------------------------
+
+    def _answers(
+        self, last: Slot, seen: Exchange, whole: list[Any]
+    ) -> Callable[[Sequence[Any], ToolCall], Result]:
+        dialect, own = seen.dialect, seen.turn or []
+
+        def answer(turn: Sequence[Any], call: ToolCall) -> Result:
+            if own and turn and turn[-1] is own[-1]:
+                # Of turns that a provider merges, the last calls are the response's.
+                mine, every = dialect.calls(own), dialect.calls(turn)
+                place = [c.token for c in every].index(call.token)
+                place -= len(every) - len(mine)
+                if place >= 0:
+                    return self.result(last, mine[place])
+            slot = self._slot_of(turn, last, dialect, whole)
+            if slot is None:
+                return Result(unseen_text(call.name), failed=True)
+            return self.result(slot, call)
+
+        return answer
+
+    def _slot_of(
+        self, turn: Sequence[Any], last: Slot, dialect: Dialect, whole: list[Any]
+    ) -> Slot | None:
+        """Return the request that was answered with a turn in the middle.
+
+        Of several that were answered with the same calls, the one that was as long as
+        what is before the turn; else the last.
+        """
+        wanted = _signature(dialect.calls(turn))
+        before = next((i for i, m in enumerate(whole) if m is turn[0]), -1)
+        found: Slot | None = None
+        for slot in reversed(self._history.slots):
+            if slot.kind != "llm" or slot.intent >= last.intent or slot.side:
+                continue
+            if slot.outcome is None or slot.outcome.status != "value":
+                continue
+            seen = self.exchange(slot, dialect, quiet=True)
+            if not seen.turn or _signature(dialect.calls(seen.turn)) != wanted:
+                continue
+            if len(seen.messages) == before:
+                return slot
+            found = found or slot
+        return found
+
+    def open_calls(self, slot: Slot) -> Iterator[ToolCall]:
+        """Yield the tool calls of a request's response that have no record at all."""
+        seen = self.exchange(slot, quiet=True)
+        for call in seen.dialect.calls(seen.turn or []):
+            where = (slot.call, short_id(call.token))
+            if where in self._history.by_tool_call or where in self._history.closers:
+                continue
+            yield call
+
+    def not_started(self, response: Slot, call: ToolCall) -> bool:
+        """Whether a tool call without a record is known not to have started.
+
+        It is where intents are durable before bodies run, the tool is one that is
+        recorded under the name that the model called, and no later call of a tool
+        might have been this one.
+        """
+        outcome = response.outcome
+        if not self._history.intents_durable or outcome is None:
+            return False
+        if call.name not in TOOL_NAMES and call.name not in self._recorded_tools():
+            return False
+        return not any(
+            slot.kind == "tool"
+            and not slot.nested
+            and slot.intent > outcome.seq
+            and (slot.tcid is None or _may_be(slot, response, call))
+            for slot in self._history.slots
+        )
+
+    def _recorded_tools(self) -> set[str]:
+        if self._tools is None:
+            self._tools = {
+                _short(slot)
+                for slot in self._history.slots
+                if slot.kind == "tool" and slot.tcid is not None
+            }
+        return self._tools
+
+    def result(self, response: Slot, call: ToolCall) -> Result:
+        """Return what answers a tool call of a response."""
+        where = (response.call, short_id(call.token))
+        slots = self._history.by_tool_call.get(where)
+        if slots:
+            return self._recorded(slots[-1], call.name)
+        closer = self._history.closers.get(where)
+        if closer is not None:
+            known = closer.code == ev.TOOL_NOT_STARTED
+        else:
+            known = self.not_started(response, call)
+        if known:
+            text = text_of(ev.TOOL_NOT_STARTED, call.name, "side_effect")
+            return Result(text, failed=True)
+        return Result(unseen_text(call.name), failed=True)
+
+    def _recorded(self, slot: Slot, name: str) -> Result:
+        outcome = slot.outcome
+        if outcome is None or outcome.status == "suspended":
+            return Result(unknown_text(name, slot.effect), failed=True)
+        if outcome.status == "not_applied":
+            return Result(not_applied_text(name), failed=True)
+        if outcome.status == "code":
+            return Result(text_of(outcome.code, name, slot.effect), failed=True)
+        data = self._log.get(outcome.seq).data
+        if outcome.status == "error":
+            error = values.decode_error(orjson.dumps(data["error"]))
+            return Result(error_text(error), failed=True)
+        value = recorded_value(self._log, slot, outcome)
+        text = data.get("text")
+        if text is not None:
+            return Result(str(decoded(text)))
+        return Result(result_text(value), value=value, has_value=True)
+
+
+def _short(slot: Slot) -> str:
+    return slot.name.rpartition(":")[2].rpartition(".")[2]
+
+
+def _may_be(slot: Slot, response: Slot, call: ToolCall) -> bool:
+    """Whether what looks like a retry may be a call whose arguments do not parse.
+
+    Programs make something of such arguments, and nobody can tell what.
+    """
+    if call.arguments is not None or slot.resp != response.call:
+        return False
+    return slot.attempt > 1 and _short(slot) == call.name
+
+
+def newest(history: History, of: str | int | None = None) -> list[Slot]:
+    """Return the newest request of each conversation, oldest first.
+
+    With ``of``, of that function's requests only; a seq is that of a request of the
+    one conversation that is meant.
+    """
+    roots: dict[int, int] = {}
+    found: dict[int, Slot] = {}
+    meant: int | None = None
+    for slot in history.slots:
+        if slot.kind != "llm" or slot.parent is not None or slot.side:
+            continue
+        root = roots.get(slot.extends, slot.first)
+        roots[slot.first] = root
+        if of in {slot.first, slot.intent}:
+            meant = root
+        if not isinstance(of, str) or slot.name == of:
+            former = found.get(root)
+            if former is None or slot.intent > former.intent:
+                found[root] = slot
+    if isinstance(of, int):
+        found = {} if meant is None else {meant: found[meant]}
+    return sorted(found.values(), key=lambda slot: slot.intent)
+
+
+def _signature(calls: Sequence[ToolCall]) -> list[tuple[str | None, str, bytes]]:
+    return [
+        (call.id, call.name, orjson.dumps(values.to_plain(call.raw), default=str))
+        for call in calls
+    ]
