@@ -897,3 +897,27 @@ def test_a_conversation_that_the_provider_keeps_is_put_together(root):
         answers.append(response(9, said("nine")))
         ask(input=[output], previous_response_id="elsewhere")
         assert s.messages() == [output, said("nine")]
+
+
+def test_what_an_sdk_did_between_request_and_response_is_shown(root):
+    """google-genai calls functions by itself, and says afterwards what it sent."""
+    from google.genai import types
+
+    def content(role, *parts):
+        return types.Content(role=role, parts=list(parts))
+
+    asked = content("user", types.Part(text="How warm is it?"))
+    call = content("model", types.Part.from_function_call(name="f", args={}))
+    part = types.Part.from_function_response(name="f", response={"result": 20})
+    answer = content("model", types.Part(text="20 degrees."))
+
+    @checkpointed_llm(name="ask")
+    def ask(contents):
+        return types.GenerateContentResponse(
+            candidates=[types.Candidate(content=answer)],
+            automatic_function_calling_history=[asked, call, content("user", part)],
+        )
+
+    with session("s", root=root) as s:
+        ask([asked])
+        assert s.messages() == [asked, call, content("user", part), answer]

@@ -104,10 +104,9 @@ def read(
     for candidate, messages in (*known, *rest):
         turn = None if response is None else candidate.turn(response)
         if turn is not None:
-            if candidate is gemini:
-                # The SDK went on by itself, with calls of its own.
-                messages = gemini.history(response) or messages
-            return Exchange(candidate, messages or [], turn)
+            # Where the SDK went on by itself, with calls of its own, it says so.
+            more = gemini.history(response) if candidate is gemini else None
+            return Exchange(candidate, more or messages or [], turn)
     chosen, messages = known[0] if known else _by_name(requests, bound)
     return Exchange(chosen, messages or [])
 
