@@ -498,6 +498,13 @@ def test_calls_with_one_id_and_one_index_are_several(id_):
     ]
 
 
+def test_a_new_id_begins_a_call_whatever_the_one_before_lacks():
+    one = {"index": 0, **call("a", "f", "")}
+    two = {"index": 0, **call("b", "f", "{}")}
+
+    assert sent_calls(pieces(one), pieces(two)) == [("f", "", "a"), ("f", "{}", "b")]
+
+
 def test_only_the_first_choice_counts():
     other = {"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}
     chunks = [chunk({"content": "a"}), {"choices": [other]}]

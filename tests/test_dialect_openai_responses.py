@@ -503,6 +503,14 @@ def test_outputs_for_calls_that_the_provider_holds_stay():
     assert responses.balance([output("t0")], never) == [output("t0")]
 
 
+def test_outputs_at_the_beginning_for_a_call_of_the_list_are_left_out():
+    items = [output("t1", "1"), USER, call("t1")]
+
+    assert responses.balance(items, gone) == [
+        *(USER, call("t1"), output("t1", "gone: t1"))
+    ]
+
+
 def test_an_output_of_another_kind_is_not_the_answer():
     wrong = {"type": "custom_tool_call_output", "call_id": "t1", "output": "a"}
 
@@ -600,6 +608,18 @@ def test_pieces_without_an_announced_item_are_a_message():
             "content": [{"type": "output_text", "text": "ab"}],
         }
     ]
+
+
+def test_the_whole_of_a_text_stands_for_its_pieces():
+    at = {"output_index": 0, "item_id": "fc_t1"}
+    event = "response.function_call_arguments"
+    events = [
+        {"type": "response.output_item.added", **at, "item": call(arguments="")},
+        {"type": f"{event}.delta", **at, "delta": '{"q"'},
+        {"type": f"{event}.done", **at, "arguments": '{"q": 1}'},
+    ]
+
+    assert responses.assemble(events).response["output"] == [call(arguments='{"q": 1}')]
 
 
 @pytest.mark.parametrize("how", ["completed", "incomplete", "failed"])

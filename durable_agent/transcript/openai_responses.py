@@ -9,8 +9,8 @@ Items are sent back as they came, but for what the provider refuses or the SDK m
 ``parsed_arguments``, and reasoning that led to nothing (cut off by
 ``max_output_tokens``, say).
 
-With ``previous_response_id`` the provider holds what was before: answers that come
-before all that the model says are taken to be for calls there.
+With ``previous_response_id`` the provider holds what was before: answers that stand
+before all that the model says, for no call of the list, are taken to be for calls there.
 """
 
 from __future__ import annotations
@@ -223,6 +223,7 @@ def _joined(messages: Sequence[Any]) -> list[Any]:
     One that comes before its call answers none; it would look like the turn's end.
     """
     joined: list[Any] = []
+    everywhere = {pair_of(item) for item in messages if is_call(item)}
     asked_for = set()
     begun = False
     for item in messages:
@@ -230,7 +231,8 @@ def _joined(messages: Sequence[Any]) -> list[Any]:
         if pair in asked_for:
             while at and kind_of(joined[at - 1]) == "reasoning":
                 at -= 1
-        if pair in asked_for or pair is None or not begun:
+        elsewhere = not begun and pair not in everywhere
+        if pair is None or pair in asked_for or elsewhere:
             joined.insert(at, item)
         begun = begun or _is_model(item)
         if is_call(item):
@@ -238,22 +240,12 @@ def _joined(messages: Sequence[Any]) -> list[Any]:
     return joined
 
 
-def _settled(messages: Sequence[Any]) -> frozenset[tuple[str, str]]:
-    """Return the pairs that stand once each, the call before its answer."""
-    asked_at: dict[tuple[str, str], list[int]] = {}
-    answered_at: dict[tuple[str, str], list[int]] = {}
-    for at, item in enumerate(messages):
-        if is_call(item):
-            asked_at.setdefault(pair_of(item), []).append(at)
-        elif (pair := answered(item)) is not None:
-            answered_at.setdefault(pair, []).append(at)
+def _settled(joined: Sequence[Any]) -> frozenset[tuple[str, str]]:
+    """Return the pairs that stand once each; a call comes before its answer."""
+    asked_for = Counter(pair_of(item) for item in joined if is_call(item))
+    there = Counter(filter(None, map(answered, joined)))
     return frozenset(
-        pair
-        for pair, places in asked_at.items()
-        if pair[1]
-        and len(there := [*places, *answered_at.get(pair, ())]) == 2  # noqa: PLR2004
-        and len(places) == 1
-        and there == sorted(there)
+        pair for pair, n in asked_for.items() if pair[1] and n == there[pair] == 1
     )
 
 
