@@ -530,6 +530,40 @@ def test_legacy_function_calls_are_put_together():
     assert chat.calls(chat.turn(found.response))[0].arguments == {"a": 1}
 
 
+def test_fields_that_are_not_known_are_kept():
+    chunks = [
+        chunk({"content": "a", "sig": "x", "notes": [1], "audio": {"data": "UklG"}}),
+        chunk({"content": "b", "sig": "y", "notes": [2]}, "stop"),
+    ]
+    message = chat.assemble(chunks).response["choices"][0]["message"]
+
+    assert message == {
+        "role": "assistant",
+        "content": "ab",
+        "sig": "y",
+        "notes": [1, 2],
+    }
+
+
+def test_calls_of_custom_tools_are_put_together():
+    begun = {"index": 0, "id": "t1", "type": "custom", "extra": {"sig": "x"}}
+    chunks = [
+        pieces({**begun, "custom": {"name": "sql", "input": ""}}),
+        pieces({"index": 0, "custom": {"input": "SELECT"}}),
+        pieces({"index": 0, "custom": {"input": " 1"}}),
+    ]
+    message = chat.assemble(chunks).response["choices"][0]["message"]
+
+    assert message["tool_calls"] == [
+        {
+            "id": "t1",
+            "type": "custom",
+            "custom": {"name": "sql", "input": "SELECT 1"},
+            "extra": {"sig": "x"},
+        }
+    ]
+
+
 # What is compared, and counted
 
 

@@ -622,6 +622,26 @@ def test_the_whole_of_a_text_stands_for_its_pieces():
     assert responses.assemble(events).response["output"] == [call(arguments='{"q": 1}')]
 
 
+def test_parts_and_their_notes_are_as_far_as_they_came():
+    at = {"output_index": 0, "item_id": "msg_1", "content_index": 0}
+    note = {"type": "file_path", "file_id": "f", "index": 0}
+    begun = {**said("a"), "content": [], "status": "in_progress"}
+    part = {"type": "output_text", "text": "", "annotations": []}
+    event = "response.output_text"
+    events = [
+        {"type": "response.output_item.added", **at, "item": begun},
+        {"type": "response.content_part.added", **at, "part": part},
+        {"type": f"{event}.delta", **at, "delta": "a"},
+        {"type": f"{event}.annotation.added", **at, "annotation": note},
+    ]
+    (found,) = responses.assemble(events).response["output"]
+
+    assert found == {
+        **begun,
+        "content": [{**part, "text": "a", "annotations": [note]}],
+    }
+
+
 @pytest.mark.parametrize("how", ["completed", "incomplete", "failed"])
 def test_every_end_is_the_last_chunk(how):
     event = {"type": f"response.{how}", "response": response(status=how)}

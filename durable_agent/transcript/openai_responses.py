@@ -10,7 +10,8 @@ Items are sent back as they came, but for what the provider refuses or the SDK m
 ``max_output_tokens``, say).
 
 With ``previous_response_id`` the provider holds what was before: answers that stand
-before all that the model says, for no call of the list, are taken to be for calls there.
+before all that the model says, for no call of the list, are taken to be for calls
+there.
 """
 
 from __future__ import annotations
