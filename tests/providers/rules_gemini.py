@@ -76,7 +76,7 @@ RULES = table(
     ),
     Rule(
         "names",
-        "responses name the functions of their calls, in the order of the calls",
+        "responses name the functions of their calls, by id, else in their order",
         f"{_REFERENCE} (FunctionResponse.name matches FunctionCall.name), {_CALLING}",
     ),
     Rule(
@@ -205,6 +205,11 @@ def _check_match(
     answers: list[dict[str, Any]],
     ids: Ids,
 ) -> None:
+    by_id = {answer.get("id"): answer for answer in answers}
+    wanted = [call.get("id") or None for call in called]
+    if len(by_id) == len(called) and set(by_id) == set(wanted):
+        # An id says what is answered; without ids only the order does.
+        answers = [by_id[id_] for id_ in wanted]
     for call, answer in zip(called, answers, strict=True):
         same = call.get("name") == answer.get("name")
         judgement.check(same, "names", where, f"{answer.get('name')!r}")
