@@ -214,7 +214,9 @@ class _Form:
             for part in parts_of(after[0])
             if (slot := self.answers(part)) is not None
         ]
-        by_id = all(slot.id for slot in [*wanted, *given])
+        ids = {slot.id for slot in wanted}
+        # Ids that are repeated tell nothing: then the order does.
+        by_id = all(s.id for s in [*wanted, *given]) and len(ids) == len(wanted)
         named = [s.name for s in wanted] == [s.name for s in given]
         return len(given) == len(wanted) and (by_id or named)
 

@@ -14,9 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
-from durable_agent import values
 from durable_agent.transcript import _items
 from durable_agent.transcript._calls import Numbering, parsed
 from durable_agent.transcript._chat_stream import assemble, is_final_chunk
@@ -39,18 +36,13 @@ if TYPE_CHECKING:
 __all__ = [
     "NAME",
     "assemble",
-    "assistant_message",
     "balance",
     "calls",
     "comparable",
-    "error_text",
     "is_final_chunk",
     "knows",
     "request",
-    "result_text",
     "text_turn",
-    "tool_calls",
-    "tool_message",
     "turn",
     "usage",
 ]
@@ -269,33 +261,3 @@ def usage(response: Any) -> tuple[str, Tokens] | None:
     if tokens.reasoning and count(stated, "total_tokens") == apart:
         tokens += Tokens(output=tokens.reasoning)
     return text_of(get(response, "model")) or "", tokens
-
-
-def assistant_message(response: Any) -> dict[str, Any] | None:
-    """Return the assistant message of a response, unset fields left out."""
-    found = turn(response)
-    return found[0] if found else None
-
-
-def tool_calls(message: Any) -> list[ToolCall]:
-    """Return the tool calls of an assistant message, in order."""
-    return calls([message])
-
-
-def tool_message(call: ToolCall, text: str) -> dict[str, Any]:
-    """Return the message that answers a call; lone surrogates become U+FFFD."""
-    return {"role": "tool", "tool_call_id": call.id or "", "content": clean(text)}
-
-
-def result_text(value: Any) -> str:
-    """Return the text of a tool's value: strings as they are, else JSON."""
-    if isinstance(value, str):
-        return value
-    return orjson.dumps(
-        values.to_plain(value), default=str, option=orjson.OPT_NON_STR_KEYS
-    ).decode()
-
-
-def error_text(error: BaseException) -> str:
-    """Return the text of a tool's error; at least the name of its type."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
