@@ -23,7 +23,7 @@ from durable_agent.transcript import (
     assembled,
     fingerprint,
     goes_on_after,
-    read,
+    messages_in,
     response_id,
     turn_of,
 )
@@ -84,11 +84,12 @@ class Chains:
         for slot in old[-_READ:]:
             # What cannot be read here is gone on with by nobody.
             with contextlib.suppress(OSError, LookupError):
-                seen = transcript.exchange(slot, quiet=True)
-                if seen.messages:
-                    tip = _Tip(len(seen.messages), digest(seen.messages[-1]))
+                messages = messages_in(transcript.arguments(slot))
+                if messages:
+                    tip = _Tip(len(messages), digest(messages[-1]))
                     said = transcript.said(slot)
-                    _add_turn(tip, seen.turn, None if said is None else said.response)
+                    if said is not None and said.complete:
+                        _add_turn(tip, turn_of(said.response), said.response)
                     found[slot.first] = tip
         self._tips = found | self._tips
 
@@ -152,7 +153,7 @@ def link_of(
 
     None: it has no messages.
     """
-    messages = read(bound).messages
+    messages = messages_in(bound)
     if not messages:
         return None
     if core.chains.unread(core):

@@ -26,8 +26,8 @@ from durable_agent.transcript import (
     calls_in,
     continues,
     is_final_chunk,
+    messages_in,
     openai_chat,
-    request_messages,
     turn_of,
 )
 from tests.disks import crash, cut
@@ -303,10 +303,10 @@ def test_arguments_that_cannot_be_parsed_match_no_call(root):
 def test_the_messages_of_a_request_are_found_where_a_client_takes_them():
     messages = [user("a")]
 
-    assert request_messages({"messages": messages, "other": [user("b")]}) == messages
-    assert request_messages({"model": "m", "prompt": messages}) == messages
-    assert request_messages({"body": {"messages": messages}}) == messages
-    assert request_messages({"n": [1], "empty": [], "text": "a"}) is None
+    assert messages_in({"messages": messages, "other": [user("b")]}) == messages
+    assert messages_in({"model": "m", "prompt": messages}) == messages
+    assert messages_in({"body": {"messages": messages}}) == messages
+    assert messages_in({"n": [1], "empty": [], "text": "a"}) == []
 
 
 def test_what_may_move_between_requests_is_not_compared():

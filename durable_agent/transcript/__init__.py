@@ -46,8 +46,8 @@ __all__ = [
     "fingerprint",
     "goes_on_after",
     "is_final_chunk",
+    "messages_in",
     "read",
-    "request_messages",
     "response_id",
     "result_text",
     "turn_of",
@@ -141,10 +141,17 @@ def response_id(response: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def request_messages(bound: Mapping[str, Any]) -> list[Any] | None:
-    """Return the messages of a request; None if there are none."""
-    messages = read(bound).messages
-    return messages or None
+def messages_in(bound: Mapping[str, Any]) -> list[Any]:
+    """Return the messages of a request, whichever dialect they are in; empty: none.
+
+    A list under a provider's name is returned as it is, and not looked into.
+    """
+    flat = dict(_flat(bound))
+    for name in _ANY_NAME:
+        if isinstance(flat.get(name), list):
+            found: list[Any] = flat[name]
+            return found
+    return read(bound).messages
 
 
 def _messages(dialect: Dialect, bound: Mapping[str, Any]) -> list[Any] | None:
