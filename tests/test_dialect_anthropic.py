@@ -304,6 +304,40 @@ def test_blank_texts_are_left_out_beside_a_call():
     assert not rules_anthropic.check([USER, *turn, user(result("a"))])
 
 
+@pytest.mark.parametrize("signed", [{}, {"signature": ""}, {"signature": "s"}])
+@pytest.mark.parametrize("before", [[], [{"type": "text", "text": "a"}]])
+@pytest.mark.parametrize("whole", [True, False])
+def test_thinking_that_led_to_nothing_is_not_sent(signed, before, whole):
+    """The provider refuses a message that ends with it."""
+    thought = {"type": "thinking", "thinking": "hm", **signed}
+    hidden = {"type": "redacted_thinking", "data": "xyz"}
+    blank = {"type": "text", "text": " "}
+    content = [*before, hidden, thought, blank]
+    response = {"role": "assistant", "content": content}
+
+    turn = dialect.turn({"type": "message", **response} if whole else response)
+
+    assert turn == ([{"role": "assistant", "content": before}] if before else [])
+
+
+def test_thinking_that_a_stream_cut_off_is_not_sent():
+    start = {"type": "thinking", "thinking": "", "signature": ""}
+    delta = {"type": "thinking_delta", "thinking": "hm"}
+    message = {"type": "message", "role": "assistant", "content": []}
+    whole = dialect.assemble(
+        [
+            {"type": "message_start", "message": message},
+            {"type": "content_block_start", "index": 0, "content_block": start},
+            {"type": "content_block_delta", "index": 0, "delta": delta},
+            {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
+            {"type": "message_stop"},
+        ]
+    )
+
+    assert whole.complete
+    assert dialect.turn(whole.response) == []
+
+
 def test_lone_surrogates_leave_as_valid_utf8():
     turn = dialect.turn(response([text("a\ud83c"), use("a", q=["\ud99c"])]))
 

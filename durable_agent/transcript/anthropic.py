@@ -5,9 +5,10 @@ A response is a message (``type: message``) or an assistant message. Results are
 blocks. Messages of one role in a row are one turn to the provider, so results may be
 spread over user messages, and calls over assistant messages.
 
-Two things are not sent back as they came, for the provider refuses them: blocks of text
-that say nothing are left out, and the input of a call that is not a JSON object (cut
-off by ``max_tokens``, say) is wrapped as ``{"INVALID_JSON": text}``
+Three things are not sent back as they came, for the provider refuses them: blocks of
+text that say nothing are left out, as is thinking that led to nothing (cut off by
+``max_tokens``, say), and the input of a call that is not a JSON object is wrapped as
+``{"INVALID_JSON": text}``
 (https://docs.claude.com/en/docs/agents-and-tools/tool-use/fine-grained-tool-streaming).
 """
 
@@ -60,6 +61,8 @@ _FOREIGN: Final = frozenset(
         *("image_url", "file", "refusal"),
     }
 )
+#: What cannot be the last block of a message.
+_THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 #: Blocks whose input is an object that the model wrote as JSON.
 _WITH_INPUT: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 #: What a result may hold beside text, and the field that each must have.
@@ -109,6 +112,8 @@ def turn(response: Any) -> list[Any] | None:
     if not isinstance(content, list | tuple) or not all(map(_is_block, content)):
         return None
     sent = [block for block in map(_sent, content) if not _is_blank(block)]
+    while sent and get(sent[-1], "type") in _THOUGHTS:
+        sent.pop()
     if not sent:
         return []
     if whole:

@@ -154,7 +154,10 @@ ANTHROPIC: dict[str, Pair] = {
         [_U, _says({"type": "thinking", "thinking": "hm"}, _B)],
         [_U, _says(_THOUGHT, _B)],
     ),
-    "thinking-first": _pair([_U, _says(_B, _THOUGHT)], [_U, _says(_THOUGHT, _B)]),
+    "thinking-first": _pair([_U, _says(_B, _THOUGHT, _B)], [_U, _says(_THOUGHT, _B)]),
+    "thinking-last": _pair(
+        [_U, _says(_THOUGHT, _B, _THOUGHT), _U], [_U, _says(_THOUGHT, _B), _U]
+    ),
     "thinking-kept": _pair(
         [_U, _says(_use()), _GIVES],
         [_U, _says(_THOUGHT, _use()), _GIVES, _says(_use("b")), _user([_result("b")])],

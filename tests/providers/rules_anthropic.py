@@ -110,6 +110,12 @@ RULES = table(
         "https://github.com/anthropics/claude-code/issues/20705",
     ),
     Rule(
+        "thinking-last",
+        "an assistant message does not end with thinking",
+        '"The final block in an assistant message cannot be `thinking`.", '
+        "https://github.com/tailcallhq/forgecode/issues/3071",
+    ),
+    Rule(
         "thinking-kept",
         "with thinking on, the loop of tools that was just answered begins with the "
         "model's thinking",
@@ -188,7 +194,10 @@ def _check_message(
     )
     full = bool(content) or (last and role == "assistant")
     judgement.check(typed and full, "content", where, repr(content))
-    for number, block in enumerate(_blocks(content)):
+    blocks = _blocks(content)
+    thinks = role == "assistant" and bool(blocks) and _is(blocks[-1], *_THOUGHTS)
+    judgement.check(not thinks, "thinking-last", where)
+    for number, block in enumerate(blocks):
         _check_block(judgement, f"{where}.content[{number}]", role, block, ids)
 
 
