@@ -131,7 +131,8 @@ def finish(flow: Flow, result: Any, returned_as: str = "") -> Any:
 def delivered(flow: Flow, value: Any) -> None:
     """Note what the caller has now: a response's tool calls may be answered."""
     if flow.spec.kind == "llm" and flow.slot is not None:
-        handed_out(flow.core, flow.slot.call, value)
+        side = not flow.spec.transcript
+        handed_out(flow.core, flow.slot.call, value, side=side)
         flow.core.chains.answered(flow.slot.first, value)
 
 

@@ -13,7 +13,7 @@ from attrs import define
 from durable_agent import values
 from durable_agent._current import RESPONSE
 from durable_agent._identity import short_id
-from durable_agent.recovery import ERROR
+from durable_agent.recovery import CANCEL_CAUSE, ERROR, ERROR_CAUSE
 from durable_agent.transcript import calls_in
 
 if TYPE_CHECKING:
@@ -36,10 +36,15 @@ class Claim:
     state: str = ""
 
 
-def handed_out(core: Core, call: str, response: Any) -> None:
-    """Note a response that its caller has now, in the caller's context."""
-    RESPONSE.set((call, core))
+def handed_out(core: Core, call: str, response: Any, *, side: bool = False) -> None:
+    """Note a response that its caller has now, in the caller's context.
+
+    One ``side`` request, such as a title, does not come between a response and its
+    tools.
+    """
     calls = calls_in(response)
+    if calls or not side:
+        RESPONSE.set((call, core))
     if calls:
         core.claims[call] = [Claim(c) for c in calls]
         while len(core.claims) > _RESPONSES:
@@ -63,10 +68,14 @@ def claim(
         chosen.state = "open"
         return resp, chosen.call.token, explicit
     for wanted in ("", "error"):
-        for candidate in claims:
-            if candidate.state == wanted and _matches(candidate, name, arguments):
-                candidate.state = "open"
-                return resp, candidate.call.token, candidate.call.id
+        fits = [
+            c for c in claims if c.state == wanted and matches(c.call, name, arguments)
+        ]
+        if fits:
+            # Of several, the first of those that say most of what was given.
+            candidate = max(fits, key=lambda c: _said_of(c.call.arguments))
+            candidate.state = "open"
+            return resp, candidate.call.token, candidate.call.id
     return None, None, None
 
 
@@ -80,7 +89,7 @@ def _said(
     """
     same = [c for c in claims if c.call.id == explicit]
     named = [c for c in same if len(same) > 1 and c.call.name == name]
-    fits = [c for c in named if _matches(c, name, arguments)]
+    fits = [c for c in named if matches(c.call, name, arguments)]
     for group in (fits, named, same):
         for state in ("", "error", "open"):
             found = next((c for c in group if c.state == state), None)
@@ -89,17 +98,41 @@ def _said(
     return same[0] if same else None
 
 
-def _matches(candidate: Claim, name: str, arguments: Mapping[str, Any]) -> bool:
-    if candidate.call.name != name:
-        return False
-    asked = candidate.call.arguments
-    if asked is None:
+def matches(call: ToolCall, name: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether a tool that was called so does what a tool call asks for."""
+    asked = call.arguments
+    if call.name != name or asked is None:
         return False
     # What the model left out is at its default, or filled in by the framework.
     return all(
         key in arguments and _same_json(values.to_plain(arguments[key]), asked[key])
         for key in asked
     )
+
+
+def alike(call: ToolCall, name: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether a call may have been made of what was asked for, put right on the way.
+
+    Numbers that came as texts, dates that were parsed, arguments that there are not.
+    """
+    asked = call.arguments
+    if call.name != name or asked is None:
+        return False
+    shared = [key for key in asked if key in arguments]
+    return bool(shared) and all(
+        _loose(arguments[key]) == _loose(asked[key]) for key in shared
+    )
+
+
+def _loose(value: Any) -> str:
+    return str(values.to_plain(value)).replace("+00:00", "Z")
+
+
+def _said_of(arguments: Any) -> int:
+    """Return how many members a call states, those of objects inside too."""
+    if not isinstance(arguments, dict):
+        return 0
+    return len(arguments) + sum(map(_said_of, arguments.values()))
 
 
 def _same_json(given: Any, asked: Any) -> bool:
@@ -121,5 +154,8 @@ def answered(core: Core, slot: Slot) -> None:
     for candidate in core.claims.get(slot.resp, ()):
         if short_id(candidate.call.token) == slot.tcid:
             outcome = slot.outcome
-            failed = outcome is not None and outcome.status == ERROR
+            # After a time-out or a cancellation the code may try again, too.
+            failed = outcome is not None and (
+                outcome.status == ERROR or outcome.cause in {ERROR_CAUSE, CANCEL_CAUSE}
+            )
             candidate.state = "error" if failed else "done"

@@ -51,8 +51,9 @@ def closers(core: Core) -> list[Draft]:
 
 
 def _unstarted(transcript: Transcript, last: Slot) -> Iterator[Draft]:
-    for call in transcript.open_calls(last):
-        known = transcript.not_started(last, call)
+    results = transcript.results
+    for call in results.open(last):
+        known = results.not_started(last, call)
         code = ev.TOOL_NOT_STARTED if known else ev.TOOL_OUTCOME_UNKNOWN
         meta: dict[str, Any] = {
             "resp": last.call,

@@ -8,6 +8,7 @@ import orjson
 from attrs import frozen
 
 from durable_agent import values
+from durable_agent._arguments import arguments_of
 from durable_agent.errors import ValueNotRebuildableError
 from durable_agent.transcript import assembled
 
@@ -38,6 +39,12 @@ def said(log: LogReader, slot: Slot) -> Said | None:
         whole = False
     found = assembled(recorded_chunks(log, slot)) if slot.chunks else None
     return None if found is None else Said(found.response, whole)
+
+
+def recorded_arguments(log: LogReader, slot: Slot) -> dict[str, Any]:
+    """Return the arguments of a call; what cannot be rebuilt here, as JSON."""
+    recorded = arguments_of(log, slot.intent)
+    return {name: decoded(value) for name, value in recorded.items()}
 
 
 def recorded_value(log: LogReader, slot: Slot, outcome: Recorded) -> Any:

@@ -12,33 +12,29 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from attrs import evolve
 
-from durable_agent import events as ev
 from durable_agent import values
-from durable_agent._arguments import arguments_of
-from durable_agent._current import TOOL_NAMES
-from durable_agent._identity import short_id
-from durable_agent._responses import Said, decoded, recorded_value, said
-from durable_agent._texts import not_applied_text, text_of, unknown_text, unseen_text
-from durable_agent.errors import (
-    TranscriptError,
-    TranscriptWarning,
-)
+from durable_agent._responses import Said, recorded_arguments, said
+from durable_agent._results import Results
+from durable_agent._texts import unseen_text
+from durable_agent.errors import TranscriptError, TranscriptWarning
 from durable_agent.transcript import (
     Exchange,
     Result,
-    error_text,
     goes_on_after,
     read,
     response_id,
-    result_text,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from durable_agent.recovery import History, Slot
     from durable_agent.store import LogReader
     from durable_agent.transcript import Dialect, ToolCall
+
+    #: id, name and raw arguments of each call
+    Signature: TypeAlias = list[tuple[str | None, str, bytes]]
 
 
 class Transcript:
@@ -48,8 +44,9 @@ class Transcript:
         self._history = history
         self._log = log
         self._session = session
-        #: Names under which the log has calls that answered tool calls.
-        self._tools: set[str] | None = None
+        self.results = Results(history, log)
+        #: Request -> the calls of its response, as they are told apart in the middle.
+        self._signatures: dict[Slot, Signature] | None = None
 
     def messages(
         self, of: str | int | None = None, dialect: Dialect | None = None
@@ -110,8 +107,7 @@ class Transcript:
 
     def arguments(self, slot: Slot) -> dict[str, Any]:
         """Return the arguments of a call; what cannot be rebuilt here, as JSON."""
-        recorded = arguments_of(self._log, slot.intent)
-        return {name: decoded(value) for name, value in recorded.items()}
+        return recorded_arguments(self._log, slot)
 
     def exchange(
         self, slot: Slot, dialect: Dialect | None = None, *, quiet: bool = False
@@ -176,11 +172,11 @@ class Transcript:
                 place = [c.token for c in every].index(call.token)
                 place -= len(every) - len(mine)
                 if place >= 0:
-                    return self.result(last, mine[place])
+                    return self.results.result(last, mine[place])
             slot = self._slot_of(turn, last, dialect, whole)
             if slot is None:
                 return Result(unseen_text(call.name), failed=True)
-            return self.result(slot, call)
+            return self.results.result(slot, call)
 
         return answer
 
@@ -194,105 +190,27 @@ class Transcript:
         """
         wanted = _signature(dialect.calls(turn))
         before = next((i for i, m in enumerate(whole) if m is turn[0]), -1)
-        found: Slot | None = None
-        for slot in reversed(self._history.slots):
-            if slot.kind != "llm" or slot.intent >= last.intent or slot.side:
-                continue
-            if slot.outcome is None or slot.outcome.status != "value":
-                continue
-            seen = self.exchange(slot, dialect, quiet=True)
-            if not seen.turn or _signature(dialect.calls(seen.turn)) != wanted:
-                continue
-            if len(seen.messages) == before:
-                return slot
-            found = found or slot
-        return found
+        fits = [
+            slot
+            for slot, signature in self._answered().items()
+            if signature == wanted and slot.intent < last.intent
+        ]
+        if len(fits) > 1:
+            for slot in reversed(fits):
+                if len(self.exchange(slot, dialect, quiet=True).messages) == before:
+                    return slot
+        return fits[-1] if fits else None
 
-    def open_calls(self, slot: Slot) -> Iterator[ToolCall]:
-        """Yield the tool calls of a request's response that have no record at all."""
-        seen = self.exchange(slot, quiet=True)
-        for call in seen.dialect.calls(seen.turn or []):
-            where = (slot.call, short_id(call.token))
-            if where in self._history.by_tool_call or where in self._history.closers:
-                continue
-            yield call
-
-    def not_started(self, response: Slot, call: ToolCall) -> bool:
-        """Whether a tool call without a record is known not to have started.
-
-        It is where intents are durable before bodies run, the tool is one that is
-        recorded under the name that the model called, and no later call of a tool
-        might have been this one.
-        """
-        outcome = response.outcome
-        if not self._history.intents_durable or outcome is None:
-            return False
-        if call.name not in TOOL_NAMES and call.name not in self._recorded_tools():
-            return False
-        return not any(
-            slot.kind == "tool"
-            and not slot.nested
-            and slot.intent > outcome.seq
-            and (slot.tcid is None or _may_be(slot, response, call))
-            for slot in self._history.slots
-        )
-
-    def _recorded_tools(self) -> set[str]:
-        if self._tools is None:
-            self._tools = {
-                _short(slot)
-                for slot in self._history.slots
-                if slot.kind == "tool" and slot.tcid is not None
-            }
-        return self._tools
-
-    def result(self, response: Slot, call: ToolCall) -> Result:
-        """Return what answers a tool call of a response."""
-        where = (response.call, short_id(call.token))
-        slots = self._history.by_tool_call.get(where)
-        if slots:
-            return self._recorded(slots[-1], call.name)
-        closer = self._history.closers.get(where)
-        if closer is not None:
-            known = closer.code == ev.TOOL_NOT_STARTED
-        else:
-            known = self.not_started(response, call)
-        if known:
-            text = text_of(ev.TOOL_NOT_STARTED, call.name, "side_effect")
-            return Result(text, failed=True)
-        return Result(unseen_text(call.name), failed=True)
-
-    def _recorded(self, slot: Slot, name: str) -> Result:
-        outcome = slot.outcome
-        if outcome is None or outcome.status == "suspended":
-            return Result(unknown_text(name, slot.effect), failed=True)
-        if outcome.status == "not_applied":
-            return Result(not_applied_text(name), failed=True)
-        if outcome.status == "code":
-            return Result(text_of(outcome.code, name, slot.effect), failed=True)
-        data = self._log.get(outcome.seq).data
-        if outcome.status == "error":
-            error = values.decode_error(orjson.dumps(data["error"]))
-            return Result(error_text(error), failed=True)
-        value = recorded_value(self._log, slot, outcome)
-        text = data.get("text")
-        if text is not None:
-            return Result(str(decoded(text)))
-        return Result(result_text(value), value=value, has_value=True)
-
-
-def _short(slot: Slot) -> str:
-    return slot.name.rpartition(":")[2].rpartition(".")[2]
-
-
-def _may_be(slot: Slot, response: Slot, call: ToolCall) -> bool:
-    """Whether what looks like a retry may be a call whose arguments do not parse.
-
-    Programs make something of such arguments, and nobody can tell what.
-    """
-    if call.arguments is not None or slot.resp != response.call:
-        return False
-    return slot.attempt > 1 and _short(slot) == call.name
+    def _answered(self) -> dict[Slot, Signature]:
+        """Return the requests that were answered with tool calls; read once."""
+        if self._signatures is None:
+            self._signatures = {}
+            for slot in self._history.slots:
+                if slot.kind == "llm" and not slot.side and slot.outcome is not None:
+                    calls = self.results.calls(slot)
+                    if calls:
+                        self._signatures[slot] = _signature(calls)
+        return self._signatures
 
 
 def newest(history: History, of: str | int | None = None) -> list[Slot]:
@@ -320,7 +238,7 @@ def newest(history: History, of: str | int | None = None) -> list[Slot]:
     return sorted(found.values(), key=lambda slot: slot.intent)
 
 
-def _signature(calls: Sequence[ToolCall]) -> list[tuple[str | None, str, bytes]]:
+def _signature(calls: Sequence[ToolCall]) -> Signature:
     return [
         (call.id, call.name, orjson.dumps(values.to_plain(call.raw), default=str))
         for call in calls

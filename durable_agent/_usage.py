@@ -50,13 +50,19 @@ def usage(
     models: dict[str, Tokens] = {}
     saved: dict[str, Tokens] = {}
     requests = 0
+    #: Calls whose response counts what the requests inside them cost.
+    counted: set[str] = set()
     for slot in history.slots:
         if slot.kind != "llm" or slot.outcome is None:
+            continue
+        if slot.parent in counted:
+            counted.add(slot.call)
             continue
         said = transcript.said(slot)
         found = None if said is None else usage_of(said.response)
         if found is None:
             continue
+        counted.add(slot.call)
         model, tokens = found
         requests += 1
         models[model] = models.get(model, Tokens()) + tokens

@@ -167,8 +167,10 @@ def _messages(dialect: Dialect, bound: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _flat(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments, those in ``**kwargs`` and in one request object too."""
+    """Yield the arguments, those in ``*args``, ``**kwargs`` and one request too."""
     for name, value in bound.items():
+        if isinstance(value, tuple):
+            yield from ((f"{name}[{i}]", member) for i, member in enumerate(value))
         if isinstance(value, dict) and not name.startswith("_"):
             for inner, member in value.items():
                 if isinstance(inner, str) and inner not in bound:
