@@ -1,51 +1,72 @@
 """Which model request goes on with which: the chains that conversations are.
 
 A request extends the one whose answer it holds, else the one whose last message it
-holds. Only digests are kept, and of the newest requests that nothing extends. The link
-is written into the intent, so that reading a log needs no payload to tell its
-conversations apart.
+holds, put to the same model's role. Only digests are kept, of the newest requests of
+each function. The link is written into the intent, so that reading a log needs no
+payload to tell its conversations apart.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from durable_agent._requests import Load
-from durable_agent._transcripts import Transcript, newest
+from durable_agent._responses import recorded_arguments, said
+from durable_agent._transcripts import newest
 from durable_agent.transcript import (
     assembled,
+    essence,
     fingerprint,
     goes_on_after,
+    kept_by_provider,
     messages_in,
     response_id,
+    role_of,
     turn_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from durable_agent._core import Core
     from durable_agent._requests import Request
+    from durable_agent.recovery import Slot
 
-#: Conversations of one session that may be gone on with.
+#: Requests of one function that may be gone on with.
 _TIPS: Final = 64
-#: Those that are read from the log when a run begins to be live.
+#: Those that are read from the log when a run begins to be live, of one function.
 _READ: Final = 8
+_SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+
+
+@frozen
+class Link:
+    """A request in its chain."""
+
+    name: str
+    #: The first seq of the request that it extends, if any.
+    extends: int | None
+    length: int
+    last: bytes
+    #: What says who the model is to be.
+    role: bytes
+    #: The conversation that the provider keeps.
+    kept: str | None = None
 
 
 @define
 class _Tip:
-    """The end of a chain: its last message and the turn that answered, as digests."""
+    """A request that may be gone on with, and the turn that answered it."""
 
-    length: int
-    last: bytes
+    link: Link
     turn: bytes = b""
     #: How many messages the turn has.
     added: int = 0
@@ -53,18 +74,9 @@ class _Tip:
     response: str | None = None
 
 
-@frozen
-class Link:
-    """A request in its chain: the first seq of the one that it extends, if any."""
-
-    extends: int | None
-    length: int
-    last: bytes
-
-
 @define(eq=False)
 class Chains:
-    """The ends of the chains of one open session, by the first seq of the request."""
+    """The requests of one open session that may be gone on with, by first seq."""
 
     _tips: dict[int, _Tip] = field(factory=dict)
     _read: bool = False
@@ -78,57 +90,42 @@ class Chains:
     def read_log(self, core: Core) -> None:
         """Read the newest requests of the log; does I/O, outside of locks."""
         self._read = True
-        transcript = Transcript(core.history, core.log, core.id)
-        old = [slot for slot in newest(core.history) if slot.first not in self._tips]
         found: dict[int, _Tip] = {}
-        for slot in old[-_READ:]:
+        for slot in _newest_of_each(core):
+            if slot.first in self._tips:
+                continue
             # What cannot be read here is gone on with by nobody.
             with contextlib.suppress(OSError, LookupError):
-                messages = messages_in(transcript.arguments(slot))
-                if messages:
-                    tip = _Tip(len(messages), digest(messages[-1]))
-                    said = transcript.said(slot)
-                    if said is not None and said.complete:
-                        _add_turn(tip, turn_of(said.response), said.response)
+                link = _link(slot.name, recorded_arguments(core.log, slot))
+                if link is not None:
+                    tip = _Tip(link)
+                    answer = said(core.log, slot)
+                    if answer is not None and answer.complete:
+                        _add_turn(tip, answer.response)
                     found[slot.first] = tip
         self._tips = found | self._tips
 
-    def extended(self, messages: Sequence[Any], after: str | None = None) -> int | None:
+    def extended(
+        self, messages: Sequence[Any], link: Link, after: str | None
+    ) -> int | None:
         """Return the request that these messages go on with, None for none.
 
         ``after``: the id of the response that the provider is told to go on after.
         """
-        seen: dict[int, bytes] = {}
-
-        def at(index: int) -> bytes:
-            if index not in seen and 0 <= index < len(messages):
-                seen[index] = digest(messages[index])
-            return seen.get(index, b"")
-
-        newest_first = list(reversed(self._tips.items()))
-        for seq, tip in newest_first:
+        ends = list(reversed(self._tips.items()))
+        for seq, tip in ends:
             if after is not None and tip.response == after:
                 return seq
-        for seq, tip in newest_first:
-            if tip.turn and at(tip.length + tip.added - 1) == tip.turn:
+            if link.kept is not None and tip.link.kept == link.kept:
                 return seq
-        for seq, tip in newest_first:
-            if at(tip.length - 1) == tip.last:
-                return seq
-        # Trimmed, or edited in front: wherever they stand.
-        every = {at(index) for index in range(len(messages))}
-        for seq, tip in newest_first:
-            if (tip.turn and tip.turn in every) or tip.last in every:
-                return seq
-        return None
+        return _in_place(ends, messages, link) or _anywhere(ends, messages, link)
 
     def asked(self, seq: int, link: Link) -> None:
         """Note a request that was recorded."""
-        if link.extends is not None:
-            self._tips.pop(link.extends, None)
-        self._tips[seq] = _Tip(link.length, link.last)
-        while len(self._tips) > _TIPS:
-            del self._tips[next(iter(self._tips))]
+        self._tips[seq] = _Tip(link)
+        mine = [s for s, tip in self._tips.items() if tip.link.name == link.name]
+        if len(mine) > _TIPS:
+            del self._tips[mine[0]]
 
     def answered(self, seq: int, response: Any) -> None:
         """Note what a request was answered with."""
@@ -136,40 +133,119 @@ class Chains:
         if tip is None:
             return
         found = assembled(response) if isinstance(response, list) else None
-        whole = response if found is None else found.response
-        _add_turn(tip, turn_of(whole), whole)
+        _add_turn(tip, response if found is None else found.response)
 
 
-def _add_turn(tip: _Tip, turn: Sequence[Any] | None, response: Any) -> None:
+def _newest_of_each(core: Core) -> Iterator[Slot]:
+    """Yield the newest ends of each function, the oldest first."""
+    left: Counter[str] = Counter()
+    chosen = []
+    for slot in reversed(newest(core.history, branches=True)):
+        left[slot.name] += 1
+        if left[slot.name] <= _READ:
+            chosen.append(slot)
+    yield from reversed(chosen)
+
+
+def _add_turn(tip: _Tip, response: Any) -> None:
+    turn = turn_of(response)
     if turn:
-        tip.turn, tip.added = digest(turn[-1]), len(turn)
+        tip.turn, tip.added = _essence(turn[-1]), len(turn)
     tip.response = response_id(response)
 
 
+def _in_place(
+    ends: list[tuple[int, _Tip]], messages: Sequence[Any], link: Link
+) -> int | None:
+    """Return the request that is, at its place, the beginning of these messages."""
+    last = _reader(messages, digest)
+    turn = _reader(messages, _essence)
+    ends = [(s, t) for s, t in ends if last(t.link.length - 1) == t.link.last]
+    for seq, tip in ends:
+        if tip.turn and turn(tip.link.length + tip.added - 1) == tip.turn:
+            return seq
+    # Its answer is not there, or in other words.
+    return next((seq for seq, tip in ends if tip.link.role == link.role), None)
+
+
+def _anywhere(
+    ends: list[tuple[int, _Tip]], messages: Sequence[Any], link: Link
+) -> int | None:
+    """Return the request of messages that were trimmed, or edited in front.
+
+    What several requests have in common ("continue", "OK") tells nothing.
+    """
+    turns = Counter(tip.turn for _, tip in ends)
+    lasts = Counter(tip.link.last for _, tip in ends)
+    said_here = set(map(_essence, messages))
+    for seq, tip in ends:
+        if tip.turn and turns[tip.turn] == 1 and tip.turn in said_here:
+            return seq
+    asked_here = set(map(digest, messages))
+    for seq, tip in ends:
+        if not tip.turn and tip.link.role == link.role:
+            if lasts[tip.link.last] == 1 and tip.link.last in asked_here:
+                return seq
+    return None
+
+
+def _reader(
+    messages: Sequence[Any], hashed: Callable[[Any], bytes]
+) -> Callable[[int], bytes]:
+    seen: dict[int, bytes] = {}
+
+    def at(index: int) -> bytes:
+        if index not in seen and 0 <= index < len(messages):
+            seen[index] = hashed(messages[index])
+        return seen.get(index, b"")
+
+    return at
+
+
 def link_of(
-    core: Core, bound: Mapping[str, Any]
+    core: Core, name: str, bound: Mapping[str, Any]
 ) -> Generator[Request, Any, Link | None]:
     """Find what a request that is about to be made goes on with.
 
     None: it has no messages.
     """
-    messages = messages_in(bound)
-    if not messages:
+    link = _link(name, bound)
+    if link is None:
         return None
     if core.chains.unread(core):
         yield Load(partial(core.chains.read_log, core))
-    extends = core.chains.extended(messages, goes_on_after(bound))
-    return Link(extends, len(messages), digest(messages[-1]))
+    after = goes_on_after(bound)
+    extends = core.chains.extended(messages_in(bound), link, after)
+    return evolve(link, extends=extends)
+
+
+def _link(name: str, bound: Mapping[str, Any]) -> Link | None:
+    messages = messages_in(bound)
+    if not messages:
+        return None
+    return Link(
+        name=name,
+        extends=None,
+        length=len(messages),
+        last=digest(messages[-1]),
+        role=_hash([fingerprint(part) for part in role_of(bound, messages)]),
+        kept=kept_by_provider(bound),
+    )
 
 
 def digest(message: Any) -> bytes:
     """Return what stands for a message, whatever providers let move left out."""
-    plain = fingerprint(message)
+    return _hash(fingerprint(message))
+
+
+def _essence(message: Any) -> bytes:
+    """Return what stands for what a message says, in whatever form."""
+    return _hash(essence(message))
+
+
+def _hash(plain: Any) -> bytes:
     try:
         raw = orjson.dumps(plain, default=str, option=_SORTED)
     except (TypeError, ValueError):
         raw = json.dumps(plain, default=str, sort_keys=True).encode()
     return blake2b(raw, digest_size=16).digest()
-
-
-_SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS

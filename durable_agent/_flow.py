@@ -214,7 +214,7 @@ class Flow:
             return
         yield from remember(self.core, self.spec.kind, self.name)
         if self.parent is None and self.spec.transcript:
-            self.link = yield from link_of(self.core, self.bound)
+            self.link = yield from link_of(self.core, self.name, self.bound)
 
     def _abort(self, slot: Slot) -> Generator[Request, Any, None]:
         """Record that the body did not run, if the log still takes it."""

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
-from durable_agent.transcript import (
-    anthropic,
-    gemini,
-    langchain,
-    openai_chat,
-    openai_responses,
+from durable_agent.transcript import gemini, openai_chat, openai_responses
+from durable_agent.transcript._compare import (
+    continues,
+    essence,
+    fingerprint,
+    goes_on_after,
+    kept_by_provider,
+    response_id,
+    role_of,
 )
+from durable_agent.transcript._registry import DIALECTS, dialect_named, flattened
 from durable_agent.transcript._render import error_text, result_text
 from durable_agent.transcript._types import (
     Assembled,
@@ -28,7 +32,7 @@ from durable_agent.transcript._types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "DIALECTS",
@@ -43,25 +47,20 @@ __all__ = [
     "continues",
     "dialect_named",
     "error_text",
+    "essence",
     "fingerprint",
     "goes_on_after",
     "is_final_chunk",
+    "kept_by_provider",
     "messages_in",
     "read",
     "response_id",
     "result_text",
+    "role_of",
     "turn_of",
     "usage_of",
 ]
 
-#: Asked in this order: those whose forms nobody else has come first.
-DIALECTS: Final[tuple[Dialect, ...]] = (
-    langchain,
-    gemini,
-    openai_responses,
-    anthropic,
-    openai_chat,
-)
 #: What the providers call their messages; a person's own function may use any name.
 _ANY_NAME: Final = ("messages", "input", "contents")
 
@@ -74,16 +73,6 @@ class Exchange:
     messages: list[Any]
     #: Messages for the next request; None: no response, or none that shows a turn.
     turn: list[Any] | None = None
-
-
-def dialect_named(name: str) -> Dialect:
-    """Return a dialect by its name; ``ValueError`` names the known ones."""
-    for dialect in DIALECTS:
-        if name == dialect.NAME:
-            return dialect
-    known = ", ".join(repr(dialect.NAME) for dialect in reversed(DIALECTS))
-    msg = f"unknown dialect {name!r}; known: {known}"
-    raise ValueError(msg)
 
 
 def read(
@@ -115,7 +104,7 @@ def _by_name(
     requests: Sequence[tuple[Dialect, list[Any] | None]], bound: Mapping[str, Any]
 ) -> tuple[Dialect, list[Any] | None]:
     """Choose where no message tells: by what the provider calls its messages."""
-    flat = dict(_flat(bound))
+    flat = dict(flattened(bound))
     wanted = openai_chat.NAME
     if "contents" in flat and "messages" not in flat:
         wanted = gemini.NAME
@@ -124,29 +113,12 @@ def _by_name(
     return next((pair for pair in requests if wanted == pair[0].NAME), requests[-1])
 
 
-def goes_on_after(bound: Mapping[str, Any]) -> str | None:
-    """Return the id of the response that a request goes on after, None: unsaid.
-
-    Where the provider keeps the conversation, a request holds what is new only
-    (``previous_response_id`` of OpenAI Responses).
-    """
-    found = dict(_flat(bound)).get("previous_response_id")
-    return found if isinstance(found, str) and found else None
-
-
-def response_id(response: Any) -> str | None:
-    """Return the provider's id of a response."""
-    is_dict = isinstance(response, dict)
-    found = response.get("id") if is_dict else getattr(response, "id", None)
-    return found if isinstance(found, str) else None
-
-
 def messages_in(bound: Mapping[str, Any]) -> list[Any]:
     """Return the messages of a request, whichever dialect they are in; empty: none.
 
     A list under a provider's name is returned as it is, and not looked into.
     """
-    flat = dict(_flat(bound))
+    flat = dict(flattened(bound))
     for name in _ANY_NAME:
         if isinstance(flat.get(name), list):
             found: list[Any] = flat[name]
@@ -156,7 +128,7 @@ def messages_in(bound: Mapping[str, Any]) -> list[Any]:
 
 def _messages(dialect: Dialect, bound: Mapping[str, Any]) -> list[Any] | None:
     """Return the messages by the provider's name, else the first list of messages."""
-    flat = dict(_flat(bound))
+    flat = dict(flattened(bound))
     found = dialect.request(flat)
     if found is not None:
         return found
@@ -164,18 +136,6 @@ def _messages(dialect: Dialect, bound: Mapping[str, Any]) -> list[Any] | None:
         if isinstance(value, list) and value and all(map(_is_message, value)):
             return dialect.request(dict.fromkeys(_ANY_NAME, value))
     return None
-
-
-def _flat(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments, those in ``*args``, ``**kwargs`` and one request too."""
-    for name, value in bound.items():
-        if isinstance(value, tuple):
-            yield from ((f"{name}[{i}]", member) for i, member in enumerate(value))
-        if isinstance(value, dict) and not name.startswith("_"):
-            for inner, member in value.items():
-                if isinstance(inner, str) and inner not in bound:
-                    yield inner, member
-        yield name, value
 
 
 def _is_message(value: Any) -> bool:
@@ -216,14 +176,6 @@ def turn_of(response: Any) -> list[Any] | None:
     return None
 
 
-def fingerprint(message: Any) -> Any:
-    """Return a message as plain JSON without what may move, whoever's it is."""
-    for dialect in DIALECTS:
-        if dialect.knows([message]):
-            return dialect.comparable(message)
-    return openai_chat.comparable(message)
-
-
 def calls_in(response: Any) -> list[ToolCall]:
     """Return the tool calls of a response, in order; empty where none are seen.
 
@@ -245,38 +197,6 @@ def calls_in(response: Any) -> list[ToolCall]:
 def is_final_chunk(chunk: Any) -> bool:
     """Whether this chunk of a stream says that the answer is complete."""
     return any(dialect.is_final_chunk(chunk) for dialect in DIALECTS)
-
-
-def continues(dialect: Dialect, recorded: list[Any], request: Sequence[Any]) -> bool:
-    """Whether a request's messages begin with the recorded conversation.
-
-    Cache marks, and message ids that frameworks draw anew, are not compared. More may
-    have been added to the last message, as after results in the user's turn.
-    """
-    if not recorded or len(request) < len(recorded):
-        return False
-    *before, last = recorded
-    return all(
-        dialect.comparable(old) == dialect.comparable(new)
-        for old, new in zip(before, request, strict=False)
-    ) and _begins(dialect.comparable(last), dialect.comparable(request[len(before)]))
-
-
-def _begins(old: Any, new: Any) -> bool:
-    if old == new:
-        return True
-    if not (isinstance(old, dict) and isinstance(new, dict)):
-        return False
-    if old.get("role") != "user" or old.keys() != new.keys():
-        return False
-    for name, value in old.items():
-        longer = new[name]
-        if isinstance(value, list) and isinstance(longer, list):
-            if longer[: len(value)] != value:
-                return False
-        elif value != longer:
-            return False
-    return True
 
 
 def usage_of(response: Any) -> tuple[str, Tokens] | None:
