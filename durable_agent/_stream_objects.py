@@ -1,15 +1,26 @@
 """Objects that stand for streams which are no generators: SDK streams, iterators.
 
-They record by way of the generator inside; everything else is the original's.
+They record by way of the generator inside, also for helpers that take the stream to its
+end; everything else is the original's. A replayed stream has no original.
 """
 
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from durable_agent import _stream_helpers as helpers
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Callable,
+        Generator,
+        Iterator,
+        Mapping,
+    )
     from types import TracebackType
 
 
@@ -24,26 +35,83 @@ async def close_async(stream: Any) -> None:
             return
 
 
-class SyncStream:
+class _Stream:
+    """What both kinds share: the original, or the chunks that stand for it."""
+
+    def __init__(self, original: Any, asked: Mapping[str, Any] | None) -> None:
+        self._original = original
+        self._asked = asked or {}
+        #: Of a replayed stream: what it gave so far.
+        self._given: list[Any] = []
+
+    def _note(self, chunk: Any) -> Any:
+        if self._original is None:
+            self._given.append(chunk)
+        return chunk
+
+    def __getattr__(self, name: str) -> Any:
+        if "_original" not in self.__dict__:
+            raise AttributeError(name)
+        original = self._original
+        if name == helpers.TEXTS and (original is None or hasattr(original, name)):
+            return self._texts()
+        if helpers.takes_all(name):
+            # Unknown ones are unknown at once.
+            return partial(self._finish, self._helper(name))
+        if original is None and name.endswith("_snapshot"):
+            return helpers.snapshot(name, self._given)
+        return helpers.attribute(original, name)
+
+    def _helper(self, name: str) -> Any:
+        if self._original is None:
+            return helpers.helper(name, self, self._given, self._asked)
+        return getattr(self._original, name)
+
+    def _own(self, result: Any) -> Any:
+        """Return this stream where a helper returns the original."""
+        return self if result is not None and result is self._original else result
+
+
+async def _later(helper: Callable[[], Any]) -> Any:
+    return helper()
+
+
+class SyncStream(_Stream):
     """An iterator, closable, and a context manager that closes."""
 
-    def __init__(self, source: Generator[Any, Any, Any], original: Any) -> None:
+    def __init__(
+        self,
+        source: Generator[Any, Any, Any],
+        original: Any,
+        asked: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(original, asked)
         self._source = source
-        self._original = original
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        return next(self._source)
+        return self._note(next(self._source))
 
     def send(self, value: Any) -> Any:
         """As of a generator."""
-        return self._source.send(value)
+        return self._note(self._source.send(value))
 
     def throw(self, error: BaseException) -> Any:
         """As of a generator."""
-        return self._source.throw(error)
+        return self._note(self._source.throw(error))
+
+    def _texts(self) -> Iterator[str]:
+        for chunk in self:
+            text = helpers.text_of(chunk)
+            if text is not None:
+                yield text
+
+    def _finish(self, helper: Any, *args: Any, **kwargs: Any) -> Any:
+        for _ in self:
+            pass
+        return self._own(helper(*args, **kwargs))
 
     def close(self) -> None:
         """Close the stream; what it gave so far is its outcome."""
@@ -64,30 +132,57 @@ class SyncStream:
     ) -> None:
         self.close()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_original"], name)
 
-
-class AsyncStream:
+class AsyncStream(_Stream):
     """An async iterator, closable, and an async context manager that closes."""
 
-    def __init__(self, source: AsyncGenerator[Any, Any], original: Any) -> None:
+    def __init__(
+        self,
+        source: AsyncGenerator[Any, Any],
+        original: Any,
+        asked: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(original, asked)
         self._source = source
-        self._original = original
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        return await self._source.__anext__()
+        return self._note(await self._source.__anext__())
 
     async def asend(self, value: Any) -> Any:
         """As of an async generator."""
-        return await self._source.asend(value)
+        return self._note(await self._source.asend(value))
 
     async def athrow(self, error: BaseException) -> Any:
         """As of an async generator."""
-        return await self._source.athrow(error)
+        return self._note(await self._source.athrow(error))
+
+    async def _texts(self) -> AsyncIterator[str]:
+        async for chunk in self:
+            text = helpers.text_of(chunk)
+            if text is not None:
+                yield text
+
+    def _finish(self, helper: Any, *args: Any, **kwargs: Any) -> Any:
+        # Made, a coroutine has not begun; what gives none cannot take chunks.
+        made = helper(*args, **kwargs)
+        return self._drained(made) if inspect.isawaitable(made) else self._own(made)
+
+    async def _drained(self, helper: Any) -> Any:
+        try:
+            async for _ in self:
+                pass
+        except BaseException:
+            if inspect.iscoroutine(helper):
+                helper.close()
+            raise
+        return self._own(await helper)
+
+    def _helper(self, name: str) -> Any:
+        helper = super()._helper(name)
+        return helper if self._original is not None else partial(_later, helper)
 
     async def aclose(self) -> None:
         """Close the stream; what it gave so far is its outcome."""
@@ -111,6 +206,3 @@ class AsyncStream:
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_original"], name)

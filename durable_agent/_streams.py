@@ -287,12 +287,12 @@ def replayed(
             value = replay(flow, value, lambda: live(flow, make, returned_as))
         case "stream":
             items = replay(flow, value, lambda: live(flow, make, returned_as))
-            value = SyncStream(items, None)
+            value = SyncStream(items, None, flow.bound)
         case "agenerator":
             value = areplay(flow, value, lambda: _again(flow, make, returned_as))
         case "astream":
             taken = areplay(flow, value, lambda: _again(flow, make, returned_as))
-            value = AsyncStream(taken, None)
+            value = AsyncStream(taken, None, flow.bound)
         case _:
             if not lazy:
                 _calls.delivered(flow, value)
