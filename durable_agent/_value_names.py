@@ -16,7 +16,7 @@ import enum
 import sys
 import types
 import uuid
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, TypeVar
 
 from attrs import frozen
 
@@ -206,8 +206,8 @@ def spec_of(cls: type, depth: int = 0) -> Any:
         return name
     meta = vars(cls).get("__pydantic_generic_metadata__")
     if meta and meta["origin"] is not None and depth < _MAX_GENERIC_DEPTH:
-        args = [spec_of(a, depth + 1) for a in meta["args"] if is_class(a)]
-        if len(args) == len(meta["args"]):
+        args = [_argument(a, depth + 1) for a in meta["args"]]
+        if None not in args:
             return {"origin": spec_of(meta["origin"], depth + 1), "args": args}
     if "<locals>" in name:
         why = "it is defined inside a function, where a later run cannot find it"
@@ -219,6 +219,16 @@ def spec_of(cls: type, depth: int = 0) -> Any:
         why = "its module holds another class under this name"
         advice = "An instance made before a reload has the former class."
     refuse_to_store(name, why, advice=advice)
+
+
+def _argument(arg: Any, depth: int) -> Any:
+    """Return the JSON that names a parameter of a generic, None if it has no name."""
+    if is_class(arg):
+        return spec_of(arg, depth)
+    if type(arg) is TypeVar and loaded(arg.__module__, arg.__name__) is arg:
+        # SDKs leave their own variable in, where nothing was asked to be parsed.
+        return {"variable": f"{arg.__module__}:{arg.__name__}"}
+    return None
 
 
 def class_of(spec: Any) -> type:
@@ -245,16 +255,27 @@ def class_of(spec: Any) -> type:
 
 def _parametrised(spec: dict[str, Any]) -> type:
     origin = class_of(spec.get("origin"))
-    args = tuple(class_of(a) for a in spec.get("args", ()))
+    args = tuple(_parameter(a) for a in spec.get("args", ()))
     name = name_of(origin)
     if loaded("pydantic.main", "BaseModel") not in mro_of(origin) or not args:
         refuse(name, "it is not a generic model")
     for arg in args:
-        demand_data_type(arg)
+        if type(arg) is not TypeVar:
+            demand_data_type(arg)
     cls: Any = origin.__class_getitem__(args)  # type: ignore[attr-defined]  # a model
     if not is_class(cls):
         refuse(name, "it does not take these parameters")
     found: type = cls
+    return found
+
+
+def _parameter(spec: Any) -> Any:
+    if type(spec) is not dict or "variable" not in spec:
+        return class_of(spec)
+    module, _, name = str(spec["variable"]).partition(":")
+    found = loaded(module, name)
+    if type(found) is not TypeVar:
+        refuse(str(spec["variable"]), "no loaded module holds this type variable")
     return found
 
 
