@@ -577,6 +577,39 @@ def test_a_value_that_only_looks_like_content_is_its_text(value):
     assert rendered(Result("t", value=value, has_value=True)) == [result("a", "t")]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({**result("a"), "content": c} for c in (None, 5, {"n": 1}, [5], ["x"])),
+        {**result("a"), "content": [{"type": "text", "text": None}]},
+        {**result("a"), "content": [{"type": "image", "source": None}]},
+        {**result("a"), "new": float("nan")},
+        [{"type": "image", "source": None}],
+        [{**IMAGE, "new": b"x"}],
+    ],
+    ids=repr,
+)
+def test_a_value_that_the_provider_would_refuse_is_its_text(value):
+    assert rendered(Result("t", value=value, has_value=True)) == [result("a", "t")]
+
+
+def test_a_value_leaves_as_the_provider_takes_it():
+    """Blank texts, errors that say nothing, lone surrogates."""
+    bad, blank = text("\ud800"), text(" ")
+    failed = {**result("a", [blank]), "is_error": True}
+
+    def told(value):
+        return rendered(Result("t", value=value, has_value=True))[0]
+
+    assert told(result("a", "\ud800")) == result("a", "\ufffd")
+    assert told(result("a", [bad, blank])) == result("a", [text("\ufffd")])
+    assert told([bad, blank]) == result("a", [text("\ufffd")])
+    assert told(failed) == {**failed, "content": "error"}
+    assert told({**failed, "content": " "}) == {**failed, "content": "error"}
+    tomorrow = result("a", [{"type": "of_tomorrow"}])
+    assert told(tomorrow) is tomorrow
+
+
 def test_the_result_of_a_toolset_s_tool_names_the_toolset():
     block = {**use("a"), "toolset_name": "browser"}
 

@@ -534,6 +534,30 @@ def test_a_value_that_is_a_response_already_is_put_as_it_is():
     assert found["functionResponse"]["name"] == "f"
 
 
+@pytest.mark.parametrize("held", [None, "a", [1], {"n": float("nan")}, {"n": b"x"}])
+def test_a_response_that_the_provider_would_refuse_is_not_put_as_it_is(held):
+    own = {"functionResponse": {"name": "f", "response": held}}
+    [found] = rendered(Result("t", value=own, has_value=True))
+
+    assert isinstance(found["functionResponse"]["response"], dict)
+    assert json.dumps(found, allow_nan=False)
+
+
+def test_lone_surrogates_of_a_response_become_replacement_characters():
+    bad, clean = {"n": ["a\ud83c"]}, {"n": ["a\ufffd"]}
+    own = {"function_response": {"name": "f", "response": bad}}
+    part = types.Part.from_function_response(name="f", response=bad)
+
+    def told(value):
+        answer = Result("t", value=value, has_value=True)
+        [part] = dialect.balance([model(use("f"))], lambda *_: answer)[-1]["parts"]
+        return part
+
+    assert told(own) == {"function_response": {"name": "f", "response": clean}}
+    assert told(part).function_response.response == clean
+    assert part.function_response.response == bad
+
+
 def test_a_balanced_conversation_is_taken_by_the_sdk():
     """Its objects and plain dicts stand side by side."""
     wire = Wire(response())

@@ -298,6 +298,26 @@ def test_a_value_that_is_a_tool_message_is_put_as_it_is():
     assert other.tool_call_id == "t9"
 
 
+@pytest.mark.parametrize(
+    "content", [None, 5, {"a": 1}, [5], [{"type": "text", "text": float("nan")}]]
+)
+def test_a_tool_message_that_cannot_be_sent_is_its_text(content):
+    own = ToolMessage.model_construct(content=content, tool_call_id="t1")
+    answer = Result("t", value=own, has_value=True)
+    _, found = langchain.balance([says("t1")], lambda *_: answer)
+
+    assert found == tool("t1", "t", name="search")
+
+
+def test_lone_surrogates_of_a_tool_message_become_replacement_characters():
+    own = tool("t1", ["\ud800"], artifact=b"x")
+    answer = Result("t", value=own, has_value=True)
+    _, found = langchain.balance([says("t1")], lambda *_: answer)
+
+    assert found == tool("t1", ["\ufffd"], artifact=b"x")
+    assert own.content == ["\ud800"]
+
+
 def test_the_message_of_a_graphs_command_is_the_result():
     own = tool("t1")
     command = types.SimpleNamespace(update={"messages": [USER, tool("t9"), own]})

@@ -346,6 +346,48 @@ def test_a_legacy_function_call_is_answered_by_its_name():
     assert chat.balance(answered, never) == answered
 
 
+def rendered(value):
+    answer = Result("t", value=value, has_value=True)
+    *_, last = chat.balance([USER, says(call())], lambda *_: answer)
+    return last
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(tool("t1", content) for content in (None, 5, {"a": 1}, [], ["x"], [{}])),
+        tool("t1", [{"type": "text", "text": None}]),
+        {"role": "tool", "tool_call_id": "t1"},
+        {**tool("t1"), "extra": float("nan")},
+        {**tool("t1"), "extra": b"x"},
+    ],
+    ids=repr,
+)
+def test_a_tool_message_that_the_provider_would_refuse_is_its_text(value):
+    assert rendered(value) == tool("t1", "t")
+
+
+def test_lone_surrogates_of_a_tool_message_become_replacement_characters():
+    parts = [{"type": "text", "text": "\ud800"}]
+    clean = [{"type": "text", "text": "\ufffd"}]
+
+    assert rendered(tool("t1", "\ud800")) == tool("t1", "\ufffd")
+    assert rendered(tool("t1", parts)) == tool("t1", clean)
+
+
+def test_a_legacy_function_takes_texts_only():
+    legacy = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
+    own = {"role": "function", "name": "f", "content": "a"}
+
+    def told(value):
+        answer = Result("t", value=value, has_value=True)
+        return chat.balance([legacy], lambda *_: answer)[-1]
+
+    assert told(own) is own
+    parts = {**own, "content": [{"type": "text", "text": "a"}]}
+    assert told(parts) == {**own, "content": "t"}
+
+
 def test_a_value_that_is_a_tool_message_is_put_as_it_is():
     own = {**tool("t1"), "name": "search"}
     other = tool("t9", "of another run")

@@ -408,6 +408,64 @@ def test_each_kind_of_call_has_its_kind_of_answer(item, result, answer):
     assert responses.balance(found, never) == found
 
 
+def rendered(item, value):
+    answer = Result("t", value=value, has_value=True)
+    return responses.balance([item], lambda *_: answer)[-1]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(output("t1", held) for held in (None, 5, {"a": 1}, [], ["x"])),
+        *(output("t1", [{"type": kind}]) for kind in ("text", "input_text")),
+        {"type": "function_call_output", "call_id": "t1"},
+        {**output("t1"), "extra": float("nan")},
+        [{"type": "input_image", "image_url": None}],
+        [{"type": "input_text", "text": "a", "extra": b"x"}],
+    ],
+    ids=repr,
+)
+def test_an_output_that_the_provider_would_refuse_is_its_text(value):
+    assert rendered(call(), value) == output("t1", "t")
+
+
+def test_a_value_leaves_as_the_provider_takes_it():
+    """Lone surrogates are replaced, a status that is null is left out."""
+    bad = [{"type": "input_text", "text": "\ud800"}]
+    clean = [{"type": "input_text", "text": "\ufffd"}]
+
+    assert rendered(call(), output("t1", "\ud800")) == output("t1", "\ufffd")
+    assert rendered(call(), output("t1", bad)) == output("t1", clean)
+    assert rendered(call(), bad) == output("t1", clean)
+    assert rendered(call(), {**output("t1"), "status": None}) == output("t1")
+
+
+@pytest.mark.parametrize(
+    ("item", "bad", "good"),
+    [
+        (SHELL, {"output": "a"}, {"output": [PRINTED]}),
+        (SHELL, {"output": [{**PRINTED, "stdout": None}]}, {"output": [PRINTED]}),
+        (PATCH, {"output": "a"}, {"output": "a", "status": "failed"}),
+        (COMPUTER, {"output": {"type": "computer_screenshot"}}, {"output": SCREEN}),
+        (APPROVAL, {"approve": None}, {"approve": True}),
+    ],
+)
+def test_an_item_of_each_kind_is_put_only_if_the_provider_takes_it(item, bad, good):
+    *_, made = responses.balance([item], lambda *_: Result("t"))
+    key = next(n for n in made if n in ("call_id", "approval_request_id"))
+    head = {"type": made["type"], key: made[key]}
+
+    assert rendered(item, {**head, **good}) == {**head, **good}
+    refused = rendered(item, {**head, **bad})
+    assert {**refused, "reason": None} == {**made, "reason": None}
+
+
+def test_a_screenshot_without_a_picture_shows_nothing():
+    shown = rendered(COMPUTER, {"type": "computer_screenshot", "image_url": None})
+
+    assert shown["output"]["image_url"].startswith("data:image/png;base64,")
+
+
 def test_a_computer_without_a_screenshot_shows_nothing():
     """The API takes only a picture: the model has to look again."""
     _, found = responses.balance([COMPUTER], gone)

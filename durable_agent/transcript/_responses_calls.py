@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from durable_agent.transcript._calls import parsed
 from durable_agent.transcript._fields import get, items, kind_of, text_of
 from durable_agent.transcript._objects import plain
-from durable_agent.transcript._text import clean
+from durable_agent.transcript._text import clean, sendable
 
 if TYPE_CHECKING:
     from durable_agent.transcript._types import Result
@@ -37,8 +37,12 @@ _ASKS: Final = {
     "apply_patch_call": ("apply_patch", "operation"),
     "tool_search_call": ("tool_search", "arguments"),
 }
-#: Parts of which an output may consist.
-_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
+#: Parts of which an output may consist, and the fields of which each has one.
+_PARTS: Final = {
+    "input_text": ("text",),
+    "input_image": ("image_url", "file_id"),
+    "input_file": ("file_id", "file_data", "file_url"),
+}
 #: One black pixel: the smallest picture that is no screen.
 _NO_SCREEN: Final = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNg"
@@ -98,7 +102,8 @@ def asked(call: Any) -> tuple[str, dict[str, Any] | None, Any]:
 def output(call: Any, result: Result) -> dict[str, Any]:
     """Return the item that answers a call.
 
-    A value that is such an item, or the ``output`` of one, is put as it is. Else:
+    A value that is such an item, or the ``output`` of one, is put as it is, if the
+    provider takes it. Else:
 
     - functions, custom tools, local shells: the text;
     - shells: the text as what was printed, on stderr with exit code 1 if it failed;
@@ -109,9 +114,11 @@ def output(call: Any, result: Result) -> dict[str, Any]:
       which tells nothing: the model has to look again.
     """
     kind, id_ = pair_of(call)
-    given = plain(result.value) if result.has_value else None
+    given: Any = sendable(plain(result.value)) if result.has_value else None
     key = "approval_request_id" if kind == "mcp_approval_response" else "call_id"
-    if isinstance(given, dict) and given.get("type") == kind:
+    if _is_own(kind, given):
+        if given.get("status", "") is None:
+            given = {n: v for n, v in given.items() if n != "status"}
         # The id of an item is its own: only what names the call is corrected.
         return given if answered(given) == (kind, id_) else {**given, key: id_}
     item = {"type": kind, key: id_, **_body(kind, call, given, result)}
@@ -140,7 +147,7 @@ def _body(kind: str, call: Any, given: Any, result: Result) -> dict[str, Any]:
     if kind == "tool_search_output":
         tools = given if all(parts) and parts else []
         return {"execution": "client", "status": "completed", "tools": tools}
-    if kind != "local_shell_call_output" and parts and _PARTS.issuperset(parts):
+    if kind != "local_shell_call_output" and _are_parts(given):
         return {"output": given}
     return {"output": text}
 
@@ -149,8 +156,47 @@ def _refused(text: str) -> dict[str, Any]:
     return {"approve": False, "reason": text}
 
 
+def _is_own(kind: str, given: Any) -> bool:
+    """Whether a value is an item of that kind which the provider takes."""
+    if not isinstance(given, dict) or given.get("type") != kind:
+        return False
+    held = given.get("output")
+    match kind:
+        case "computer_call_output":
+            return _is_screen(held)
+        case "shell_call_output":
+            return _is_printed(held)
+        case "apply_patch_call_output":
+            said = held is None or isinstance(held, str)
+            return said and given.get("status") in ("completed", "failed")
+        case "mcp_approval_response":
+            return isinstance(given.get("approve"), bool)
+        case "tool_search_output":
+            tools = given.get("tools")
+            return isinstance(tools, list) and all(map(kind_of, tools))
+        case "local_shell_call_output":
+            return isinstance(held, str)
+        case _:
+            return isinstance(held, str) or _are_parts(held)
+
+
+def _are_parts(given: Any) -> bool:
+    return bool(items(given)) and all(map(_is_part, items(given)))
+
+
+def _is_part(part: Any) -> bool:
+    names = _PARTS.get(kind_of(part), ()) if isinstance(part, dict) else ()
+    return any(isinstance(part.get(name), str) for name in names)
+
+
+def _is_screen(given: Any) -> bool:
+    return kind_of(given) == "computer_screenshot" and any(
+        text_of(get(given, name)) for name in ("image_url", "file_id")
+    )
+
+
 def _screen(given: Any) -> dict[str, Any]:
-    if get(given, "type") == "computer_screenshot" and isinstance(given, dict):
+    if isinstance(given, dict) and _is_screen(given):
         return given
     shown = get(given, "image_url") if isinstance(given, dict) else given
     known = isinstance(shown, str) and shown.startswith(("data:image/", "https://"))
@@ -162,7 +208,10 @@ def _screen(given: Any) -> dict[str, Any]:
 
 def _is_printed(given: Any) -> bool:
     return bool(items(given)) and all(
-        isinstance(part, dict) and part.keys() >= {"stdout", "stderr", "outcome"}
+        isinstance(part, dict)
+        and isinstance(part.get("stdout"), str)
+        and isinstance(part.get("stderr"), str)
+        and isinstance(part.get("outcome"), dict)
         for part in items(given)
     )
 

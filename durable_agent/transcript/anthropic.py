@@ -18,6 +18,11 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_agent.transcript import _blocks
+from durable_agent.transcript._anthropic_results import (
+    is_blank,
+    own_result,
+    result_parts,
+)
 from durable_agent.transcript._anthropic_stream import assemble, is_final_chunk
 from durable_agent.transcript._blocks import Slot
 from durable_agent.transcript._calls import Numbering, parsed
@@ -65,13 +70,6 @@ _FOREIGN: Final = frozenset(
 _THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 #: Blocks whose input is an object that the model wrote as JSON.
 _WITH_INPUT: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-#: What a result may hold beside text, and the field that each must have.
-_RESULT_PARTS: Final = {
-    "image": "source",
-    "document": "source",
-    "search_result": "source",
-    "tool_reference": "tool_name",
-}
 _INVALID: Final = "INVALID_JSON"
 
 
@@ -111,7 +109,7 @@ def turn(response: Any) -> list[Any] | None:
         return [scrubbed(response)] if content.strip() else []
     if not isinstance(content, list | tuple) or not all(map(_is_block, content)):
         return None
-    sent = [block for block in map(_sent, content) if not _is_blank(block)]
+    sent = [block for block in map(_sent, content) if not is_blank(block)]
     while sent and get(sent[-1], "type") in _THOUGHTS:
         sent.pop()
     if not sent:
@@ -125,13 +123,6 @@ def turn(response: Any) -> list[Any] | None:
 def _is_block(block: Any) -> bool:
     kind = get(block, "type")
     return isinstance(kind, str) and kind not in _FOREIGN
-
-
-def _is_blank(block: Any) -> bool:
-    if get(block, "type") != "text":
-        return False
-    text = get(block, "text")
-    return not isinstance(text, str) or not text.strip()
 
 
 def _sent(block: Any) -> Any:
@@ -225,11 +216,11 @@ class _Form:
 
     def render(self, message: Any, call: ToolCall, result: Result) -> Any:
         given = result.value if result.has_value else None
-        if isinstance(given, dict) and given.get("type") == "tool_result":
-            same = given.get("tool_use_id") == (call.id or "")
-            return given if same else {**given, "tool_use_id": call.id or ""}
+        if (own := own_result(given)) is not None:
+            same = own.get("tool_use_id") == (call.id or "")
+            return own if same else {**own, "tool_use_id": call.id or ""}
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.id or ""}
-        parts = _parts(given)
+        parts = result_parts(given)
         block["content"] = clean(result.text) if parts is None else parts
         if result.failed:
             # The provider refuses an error that says nothing.
@@ -250,22 +241,6 @@ class _Form:
         if isinstance(content, str) and content.strip():
             blocks = [{"type": "text", "text": content}]
         return [{**first, "content": [*results, *blocks]}, *after[1:]]
-
-
-def _parts(value: Any) -> list[Any] | None:
-    """Return a value that is the content of a result already; blank texts left out."""
-    if not isinstance(value, list) or not all(map(_is_result_part, value)):
-        return None
-    return [part for part in value if not _is_blank(part)] or None
-
-
-def _is_result_part(part: Any) -> bool:
-    if not isinstance(part, dict):
-        return False
-    kind = part.get("type")
-    if kind == "text":
-        return isinstance(part.get("text"), str)
-    return isinstance(kind, str) and _RESULT_PARTS.get(kind, "") in part
 
 
 def _family(message: Any, call: ToolCall) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from durable_agent.transcript._gemini_stream import (
     is_response,
 )
 from durable_agent.transcript._objects import find_messages
-from durable_agent.transcript._text import clean, scrubbed
+from durable_agent.transcript._text import clean, scrubbed, sendable
 from durable_agent.transcript._types import Tokens, ToolCall
 
 if TYPE_CHECKING:
@@ -224,7 +224,9 @@ class _Form:
         given = result.value if result.has_value else None
         slot = self.answers(given)
         if slot is not None and slot.name == call.name and slot.id in (None, call.id):
-            return given
+            own = _own_response(given)
+            if own is not None:
+                return own
         response: dict[str, Any] = {"id": call.id} if call.id else {}
         told = "error" if result.failed else "result"
         response |= {"name": call.name, "response": {told: clean(result.text)}}
@@ -241,6 +243,16 @@ class _Form:
 
     def place(self, results: list[Any], after: list[Any]) -> list[Any]:
         return [{"role": "user", "parts": results}, *after]
+
+
+def _own_response(part: Any) -> Any | None:
+    """Return a part whose response the provider takes, else None; objects stay."""
+    known = member(part, "function_response")
+    held = get(known, "response")
+    fresh = sendable(held) if isinstance(held, dict) else None
+    if fresh is None or fresh is held:
+        return None if fresh is None else part
+    return put(part, "function_response", put(known, "response", fresh))
 
 
 def comparable(message: Any) -> Any:

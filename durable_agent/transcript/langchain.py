@@ -24,7 +24,7 @@ from durable_agent.transcript._langchain_objects import (
     tool_message_of,
     whole,
 )
-from durable_agent.transcript._text import clean, scrubbed
+from durable_agent.transcript._text import clean, scrubbed, sendable
 from durable_agent.transcript._types import Assembled, Tokens, ToolCall
 
 if TYPE_CHECKING:
@@ -255,18 +255,26 @@ class _Form:
             return {"role": kind, id_: key, "content": text}
         if kind == "function":
             return known(content=text, name=key)
-        if (
-            result.has_value
-            and (given := tool_message_of(result.value, key)) is not None
-        ):
-            same = given.tool_call_id == key
-            return given if same else given.model_copy(update={"tool_call_id": key})
+        given = tool_message_of(result.value, key) if result.has_value else None
+        if given is not None and (own := _own_result(given, key)) is not None:
+            return own
         return known(
             content=text,
             tool_call_id=key,
             name=call.name or None,
             status="error" if result.failed else "success",
         )
+
+
+def _own_result(given: Any, key: str) -> Any | None:
+    """Return a tool message as it can be sent for that call; None: it cannot."""
+    content = given.content
+    fresh = sendable(content) if isinstance(content, str | list) else None
+    if fresh is None or not all(isinstance(part, str | dict) for part in fresh):
+        return None
+    changed = {} if fresh is content else {"content": fresh}
+    changed |= {} if given.tool_call_id == key else {"tool_call_id": key}
+    return given.model_copy(update=changed) if changed else given
 
 
 def comparable(message: Any) -> Any:

@@ -25,7 +25,7 @@ from durable_agent.transcript._fields import (
     text_of,
 )
 from durable_agent.transcript._objects import find_messages, plain
-from durable_agent.transcript._text import clean, scrubbed
+from durable_agent.transcript._text import clean, scrubbed, sendable
 from durable_agent.transcript._types import Tokens, ToolCall
 
 if TYPE_CHECKING:
@@ -215,9 +215,26 @@ class _Form:
         role, key = next(pairs, ("tool", call.id or ""))
         given = result.value if result.has_value else None
         name = "tool_call_id" if role == "tool" else "name"
-        if isinstance(given, dict) and given.get("role") == role and "content" in given:
-            return given if given.get(name) == key else {**given, name: key}
+        if (own := _own_result(given, role)) is not None:
+            return own if own.get(name) == key else {**own, name: key}
         return {"role": role, name: key, "content": clean(result.text)}
+
+
+def _own_result(value: Any, role: str) -> dict[str, Any] | None:
+    """Return a value that is a result which the provider takes, else None."""
+    if not isinstance(value, dict) or value.get("role") != role:
+        return None
+    content = value.get("content")
+    parts = items(content) if role == "tool" else []
+    if not isinstance(content, str) and not (parts and all(map(_is_part, parts))):
+        return None
+    found: dict[str, Any] | None = sendable(value)
+    return found
+
+
+def _is_part(part: Any) -> bool:
+    kind = kind_of(part) if isinstance(part, dict) else ""
+    return kind != "" and (kind != "text" or isinstance(part.get("text"), str))
 
 
 def comparable(message: Any) -> Any:
@@ -228,11 +245,12 @@ def comparable(message: Any) -> Any:
     bare = _unmarked(message)
     if not isinstance(bare, dict):
         return bare
-    return {
+    told = {
         name: value
         for name, value in _sent(bare).items()
         if name not in _MOVING and value is not None
     }
+    return told
 
 
 def _unmarked(value: Any) -> Any:
