@@ -625,6 +625,14 @@ def test_cache_marks_ids_and_nulls_are_not_compared():
     assert chat.comparable(says(call("t2"))) != chat.comparable(says(call("t1")))
 
 
+def test_a_text_and_a_single_part_of_it_are_the_same():
+    part = {"type": "text", "text": "go on"}
+
+    assert chat.comparable({**USER, "content": [part]}) == chat.comparable(USER)
+    assert chat.comparable({**USER, "content": [part, part]}) != chat.comparable(USER)
+    assert chat.comparable({**USER, "content": "go"}) != chat.comparable(USER)
+
+
 @pytest.mark.parametrize("make", [ChatCompletion.model_validate, lambda r: r])
 def test_tokens_are_those_that_the_provider_counted(make):
     response = make(completion({"role": "assistant"}, usage=render.USAGE))

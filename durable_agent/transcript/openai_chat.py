@@ -1,7 +1,8 @@
 """OpenAI chat completions: plain dicts, and the SDK's objects by their fields.
 
-A response is a completion (``choices``; the first one counts) or an assistant message.
-Results are messages with ``role: tool`` directly after it, before anything else; a
+A response is a completion or an assistant message. Of several ``choices`` (``n``) the
+first is the turn, of a stream that of index 0; the others are not looked at, nor are
+their calls. Results are messages with ``role: tool`` directly after it, before anything else; a
 legacy ``function_call`` is answered by ``role: function``.
 
 A message is sent back as it came, but for what the provider refuses or the SDK made
@@ -240,7 +241,8 @@ def _is_part(part: Any) -> bool:
 def comparable(message: Any) -> Any:
     """Return a message as plain JSON without cache marks and its id.
 
-    What is null or not sent back is left out.
+    What is null or not sent back is left out. A text and a single part of that text
+    are the same.
     """
     bare = _unmarked(message)
     if not isinstance(bare, dict):
@@ -250,6 +252,8 @@ def comparable(message: Any) -> Any:
         for name, value in _sent(bare).items()
         if name not in _MOVING and value is not None
     }
+    if isinstance(text := told.get("content"), str):
+        told["content"] = [{"type": "text", "text": text}]
     return told
 
 
