@@ -283,7 +283,7 @@ class _Form:
 def comparable(message: Any) -> Any:
     """Return an item as plain JSON without ids of items, states and cache marks.
 
-    A text and a single part of that text are the same.
+    A text and a single part of that text are the same, in outputs too.
     """
     bare = _unmarked(message)
     if not isinstance(bare, dict):
@@ -298,6 +298,8 @@ def comparable(message: Any) -> Any:
     told = {n: v for n, v in bare.items() if n not in _MOVING and v is not None}
     if kind not in (None, "message"):
         told["type"] = kind
+        if kind in OUTPUTS and isinstance(text := told.get("output"), str):
+            told["output"] = [{"type": "input_text", "text": text}]
     elif content is not None:
         told["content"] = content
     # The id of what is asked for approval is what its answer names.
