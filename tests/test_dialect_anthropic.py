@@ -469,6 +469,16 @@ def test_the_sdk_s_events_amount_to_what_the_sdk_makes_of_them():
         assert plain.messages_sent([USER, *turn, USER]) == theirs
 
 
+def test_a_stream_with_an_error_is_not_complete():
+    error = {"type": "error", "error": {"type": "overloaded_error"}}
+    *begun, end = events(CONTENT)
+
+    assert dialect.assemble([*begun, end]).complete
+    assert not dialect.assemble([*begun, error]).complete
+    assert not dialect.assemble([*begun, error, end]).complete
+    assert not dialect.is_final_chunk(error)
+
+
 def test_only_the_end_of_the_message_is_final():
     chunks = list(events(CONTENT))
 

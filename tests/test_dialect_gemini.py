@@ -389,6 +389,13 @@ JOINED = [
 ]
 
 
+def test_a_stream_with_an_error_is_not_complete():
+    whole = chunks(STREAM)
+
+    assert dialect.assemble(whole).complete
+    assert not dialect.assemble([*whole, {"error": {"code": 503}}]).complete
+
+
 @pytest.mark.parametrize("kind", [dict, sdk], ids=["dict", "sdk"])
 def test_texts_join_and_signed_parts_stay_alone(kind):
     """A signature is only good with the part that it came with."""

@@ -478,6 +478,28 @@ def test_a_stream_that_broke_off_gives_what_there_is():
     assert message == says(call(arguments='{"q": "a'), content="I")
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"error": {"message": "overloaded"}},
+        {"type": "error", "message": "overloaded"},
+        {**chunk({"content": ""}, "error"), "error": {"code": 502}},
+        chunk({"content": ""}, "error"),
+    ],
+    ids=repr,
+)
+def test_a_stream_that_ends_in_an_error_is_not_complete(last):
+    found = chat.assemble([chunk({"content": "a"}), last])
+
+    assert not chat.is_final_chunk(last)
+    assert not found.complete
+    assert found.response["choices"][0]["message"]["content"] == "a"
+    ended = chunk({}, "stop")
+    assert chat.assemble([chunk({"content": "a"}), ended]).complete
+    if "error" in last:
+        assert not chat.assemble([chunk({"content": "a"}), last, ended]).complete
+
+
 def test_the_events_of_the_sdk_hold_chunks():
     events = [
         {"type": "chunk", "chunk": chunk({"content": "a"}), "snapshot": {}},

@@ -700,13 +700,32 @@ def test_parts_and_their_notes_are_as_far_as_they_came():
     }
 
 
-@pytest.mark.parametrize("how", ["completed", "incomplete", "failed"])
+@pytest.mark.parametrize("how", ["completed", "incomplete"])
 def test_every_end_is_the_last_chunk(how):
     event = {"type": f"response.{how}", "response": response(status=how)}
 
     assert responses.is_final_chunk(event)
     assert responses.assemble([event]).complete
     assert not responses.is_final_chunk({"type": "response.output_item.done"})
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [("failed", "failed"), ("incomplete", "incomplete")]
+)
+def test_an_answer_that_failed_is_no_whole_one(how, status):
+    told = response(status=status, error={"code": "server_error", "message": "no"})
+    event = {"type": f"response.{how}", "response": told}
+
+    assert not responses.is_final_chunk(event)
+    assert not responses.assemble([event]).complete
+
+
+def test_an_error_after_all_leaves_the_answer_incomplete():
+    event = {"type": "response.in_progress", "response": response()}
+    end = {"type": "response.completed", "response": response()}
+
+    assert not responses.assemble([event, {"type": "error", "code": "c"}, end]).complete
+    assert responses.assemble([event, end]).complete
 
 
 @pytest.mark.parametrize("chunks", [[], ["a"], [{"choices": []}], [{"type": "ping"}]])
@@ -734,6 +753,23 @@ def test_ids_states_and_cache_marks_are_not_compared():
     pair = [part, {**part, "cache_control": mark}], [part, part]
     one, two = ({"role": "user", "content": parts} for parts in pair)
     assert responses.comparable(one) == responses.comparable(two)
+
+
+def test_a_text_and_a_single_part_of_it_are_the_same():
+    part = {"type": "input_text", "text": "go on"}
+
+    assert responses.comparable({**USER, "content": [part]}) == (
+        responses.comparable(USER)
+    )
+    assert responses.comparable(output("t1", [{**part, "text": "found"}])) == (
+        responses.comparable(output("t1"))
+    )
+    assert responses.comparable(output("t1", [part])) != (
+        responses.comparable(output("t1"))
+    )
+    assert responses.comparable({**USER, "content": [part, part]}) != (
+        responses.comparable(USER)
+    )
 
 
 @pytest.mark.parametrize("make", [of_sdk, dict])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_agent.transcript._calls import read_json
-from durable_agent.transcript._fields import get, items
+from durable_agent.transcript._fields import get, is_error, items
 from durable_agent.transcript._types import Assembled
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def is_final_chunk(chunk: Any) -> bool:
 def assemble(chunks: Sequence[Any]) -> Assembled | None:
     """Return the message that events amount to, as the API gives it unstreamed.
 
-    The input of a call that is no JSON stays the text that came.
+    The input of a call that is no JSON stays the text that came. After an error the
+    message is not complete.
     """
     events = [chunk for chunk in items(chunks) if get(chunk, "type") in _EVENTS]
     if not events:
@@ -60,6 +61,7 @@ def assemble(chunks: Sequence[Any]) -> Assembled | None:
     for index, text in inputs.items():
         if text and index in blocks:
             blocks[index]["input"] = read_json(text)
+    complete = complete and not any(map(is_error, items(chunks)))
     return Assembled({**message, "content": list(blocks.values())}, complete)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent.transcript._fields import get, items, text_of
+from durable_agent.transcript._fields import get, is_error, items, text_of
 from durable_agent.transcript._objects import plain
 from durable_agent.transcript._types import Assembled
 
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 _HEAD: Final = ("id", "created", "model", "service_tier", "system_fingerprint")
 #: Fields of a delta that are pieces of a text.
 _GROWING: Final = frozenset({"content", "refusal", "reasoning_content", "reasoning"})
+#: Reasons that are none; of OpenRouter, an error in the middle.
+_UNFINISHED: Final = (None, "error")
 _APART: Final = frozenset({"role", "tool_calls", "function_call", "audio"})
 
 
 def is_final_chunk(chunk: Any) -> bool:
-    """Whether a chunk of a stream has a finish reason."""
-    choices = items(get(_chunk(chunk), "choices"))
-    return bool(choices) and get(choices[0], "finish_reason") is not None
+    """Whether a chunk of a stream has a finish reason, and no error."""
+    chunk = _chunk(chunk)
+    choices = items(get(chunk, "choices"))
+    reason = get(choices[0], "finish_reason") if choices else None
+    return reason not in _UNFINISHED and not is_error(chunk)
 
 
 def _chunk(thing: Any) -> Any:
@@ -36,7 +40,8 @@ def _chunk(thing: Any) -> Any:
 def assemble(chunks: Sequence[Any]) -> Assembled | None:
     """Return the completion that chunks amount to, as the API gives it unstreamed.
 
-    Arguments are the text that came, be it cut off. Sound is left out.
+    Arguments are the text that came, be it cut off. Sound is left out. After an error
+    the completion is not complete.
     """
     response: dict[str, Any] = {"object": "chat.completion"}
     message: dict[str, Any] = {"role": "assistant", "content": None}
@@ -65,7 +70,10 @@ def assemble(chunks: Sequence[Any]) -> Assembled | None:
         message["tool_calls"] = made
     usage = response.pop("usage", None)
     response |= {"choices": [choice]} | ({} if usage is None else {"usage": usage})
-    return Assembled(response, choice["finish_reason"] is not None)
+    broken = any(is_error(_chunk(chunk)) for chunk in items(chunks))
+    return Assembled(
+        response, choice["finish_reason"] not in _UNFINISHED and not broken
+    )
 
 
 def _grow(

@@ -36,6 +36,11 @@ def kind_of(thing: Any) -> str:
     return text_of(get(thing, "type")) or ""
 
 
+def is_error(chunk: Any) -> bool:
+    """Whether a chunk of a stream says that the answer broke off."""
+    return kind_of(chunk) == "error" or bool(get(chunk, "error"))
+
+
 def count(thing: Any, *names: str) -> int:
     """Return a number of tokens; 0 where none is stated."""
     value = get(thing, *names)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent.transcript._fields import get, items
+from durable_agent.transcript._fields import get, is_error, items
 from durable_agent.transcript._gemini_parts import (
     member,
     parts_of,
@@ -73,7 +73,10 @@ def is_final_chunk(chunk: Any) -> bool:
 
 
 def assemble(chunks: Sequence[Any]) -> Assembled | None:
-    """Return the response that chunks amount to, of their own kind."""
+    """Return the response that chunks amount to, of their own kind.
+
+    After an error it is not complete.
+    """
     ours = _last_response([chunk for chunk in items(chunks) if is_response(chunk)])
     if not ours:
         return None
@@ -93,7 +96,8 @@ def assemble(chunks: Sequence[Any]) -> Assembled | None:
     counts = next((c for c in map(counts_of, reversed(ours)) if c is not None), None)
     if counts is not None:
         response = put(response, "usage_metadata", counts)
-    return Assembled(response, any(map(_finished, ours)))
+    broken = any(map(is_error, items(chunks)))
+    return Assembled(response, any(map(_finished, ours)) and not broken)
 
 
 def _content(chunk: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent.transcript._fields import get, items, kind_of
+from durable_agent.transcript._fields import get, is_error, items, kind_of
 from durable_agent.transcript._objects import plain
 from durable_agent.transcript._types import Assembled
 
@@ -42,14 +42,17 @@ _REASONING: Final = frozenset({"reasoning_text", "summary_text"})
 
 
 def is_final_chunk(chunk: Any) -> bool:
-    """Whether a chunk is the end of a response, however it ended."""
-    return kind_of(chunk) in _ENDS
+    """Whether a chunk is the end of a response that did not fail."""
+    kind = kind_of(chunk)
+    failed = kind == "response.failed" or is_error(get(chunk, "response"))
+    return kind in _ENDS and not failed
 
 
 def assemble(chunks: Sequence[Any]) -> Assembled | None:
     """Return the response that events amount to, as the API gives it unstreamed.
 
-    What was cut off is as far as it came.
+    What was cut off is as far as it came. One that failed is not complete, be it that
+    an error came.
     """
     events = [c for c in items(chunks) if kind_of(c).startswith("response.")]
     if not events:
@@ -60,14 +63,15 @@ def assemble(chunks: Sequence[Any]) -> Assembled | None:
     for event in events:
         kind = kind_of(event)
         if kind in _BEGINS or kind in _ENDS:
-            complete = complete or kind in _ENDS
+            complete = complete or is_final_chunk(event)
             response |= _dict(get(event, "response"))
         else:
             _grow(output, kind, event)
     # Some servers send an end without what was streamed.
     if not items(response.get("output")):
         response["output"] = [output[at] for at in sorted(output, key=_place)]
-    return Assembled(response, complete)
+    failed = response.get("status") == "failed" or any(map(is_error, items(chunks)))
+    return Assembled(response, complete and not failed)
 
 
 def _place(index: Any) -> int:

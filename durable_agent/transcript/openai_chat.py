@@ -2,8 +2,8 @@
 
 A response is a completion or an assistant message. Of several ``choices`` (``n``) the
 first is the turn, of a stream that of index 0; the others are not looked at, nor are
-their calls. Results are messages with ``role: tool`` directly after it, before anything else; a
-legacy ``function_call`` is answered by ``role: function``.
+their calls. Results are messages with ``role: tool`` directly after it, before anything
+else; a legacy ``function_call`` is answered by ``role: function``.
 
 A message is sent back as it came, but for what the provider refuses or the SDK made
 up: ``tool_calls`` that are empty, the sound of ``audio`` (its id is sent), ``parsed``

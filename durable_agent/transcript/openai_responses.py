@@ -298,7 +298,7 @@ def comparable(message: Any) -> Any:
     told = {n: v for n, v in bare.items() if n not in _MOVING and v is not None}
     if kind not in (None, "message"):
         told["type"] = kind
-        if kind in OUTPUTS and isinstance(text := told.get("output"), str):
+        if kind_of(bare) in OUTPUTS and isinstance(text := told.get("output"), str):
             told["output"] = [{"type": "input_text", "text": text}]
     elif content is not None:
         told["content"] = content
