@@ -10,6 +10,7 @@ import orjson
 from attrs import define, evolve, field
 
 from durable_agent import _edits_apply
+from durable_agent._conversations import newest
 from durable_agent._edits import EVENT_BYTES, Made
 from durable_agent._edits_apply import EditError, is_edited
 from durable_agent._edits_compare import replaces
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from durable_agent.events import Event
     from durable_agent.store import LogReader
 
+#: Requests inside other calls that are read when a session goes on.
+_INSIDE: Final = 8
 #: Requests kept whole while a log is read from one end to the other.
 _KEPT: Final = 8
 #: Outcomes read again when a session goes on: events looked at, bytes.
@@ -162,12 +165,16 @@ def remember(core: Core, kind: str, name: str) -> Generator[Request, Any, None]:
     """Have read what a model request is compared with: once for a function and run."""
     if kind != "llm" or core.edits.knows(name):
         return
-    slots = core.history.slots
-    mine = (slot.intent for slot in slots if slot.kind == "llm" and slot.name == name)
-    newest = nlargest(REQUESTS, mine)
+    ends = [s.intent for s in newest(core.history, branches=True) if s.name == name]
+    inside = (
+        slot.intent
+        for slot in core.history.slots
+        if slot.kind == "llm" and slot.name == name and (slot.parent or slot.side)
+    )
+    wanted = {*ends, *nlargest(_INSIDE, inside)}
     found = Recalled((), ())
-    if newest:
-        found = yield Load(partial(recall, core.log, newest))
+    if wanted:
+        found = yield Load(partial(recall, core.log, wanted))
     core.edits.recall(name, found)
 
 
@@ -178,7 +185,7 @@ def recall(log: LogReader, requests: Iterable[int]) -> Recalled:
     left out: then the next request is stored whole.
     """
     found: dict[int, Snapshot] = {}
-    arguments = Arguments(log, REQUESTS)
+    arguments = Arguments(log, _KEPT)
     for seq in sorted(requests)[-REQUESTS:]:
         try:
             event = log.get(seq)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from attrs import define, evolve, field, frozen
 
+from durable_agent._conversations import newest
 from durable_agent._requests import Load
 from durable_agent._responses import recorded_arguments, said
-from durable_agent._transcripts import newest
 from durable_agent.transcript import (
     assembled,
     essence,
@@ -34,7 +34,7 @@ from durable_agent.transcript import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from durable_agent._core import Core
     from durable_agent._requests import Request
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 #: Requests of one function that may be gone on with.
 _TIPS: Final = 64
-#: Those that are read from the log when a run begins to be live, of one function.
+#: Those that are read from the log when a run begins to be live, of one function. The
+#: others are read where none of these is gone on with.
 _READ: Final = 8
 _SORTED: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
@@ -55,6 +56,8 @@ class Link:
     #: The first seq of the request that it extends, if any.
     extends: int | None
     length: int
+    #: The first message that is no system prompt, and the last one.
+    first: bytes
     last: bytes
     #: What says who the model is to be.
     role: bytes
@@ -67,6 +70,7 @@ class _Tip:
     """A request that may be gone on with, and the turn that answered it."""
 
     link: Link
+    slot: Slot
     turn: bytes = b""
     #: How many messages the turn has.
     added: int = 0
@@ -79,26 +83,31 @@ class Chains:
     """The requests of one open session that may be gone on with, by first seq."""
 
     _tips: dict[int, _Tip] = field(factory=dict)
-    _read: bool = False
+    #: Ends of chains in the log that were not looked at in this run, oldest first.
+    _unread: list[Slot] | None = None
 
     def unread(self, core: Core) -> bool:
         """Whether the log has requests that were not looked at in this run."""
-        if not self._read and not core.history.slots:
-            self._read = True
-        return not self._read
+        if self._unread is None:
+            ends = newest(core.history, branches=True)
+            self._unread = [slot for slot in ends if slot.recorded]
+        return bool(self._unread)
 
-    def read_log(self, core: Core) -> None:
-        """Read the newest requests of the log; does I/O, outside of locks."""
-        self._read = True
+    def read_log(self, core: Core, most: int | None) -> None:
+        """Read ends of chains, ``most`` of each function; does I/O, outside of locks.
+
+        Nothing is read twice.
+        """
+        chosen, self._unread = _parted(self._unread or [], most)
         found: dict[int, _Tip] = {}
-        for slot in _newest_of_each(core):
+        for slot in chosen:
             if slot.first in self._tips:
                 continue
             # What cannot be read here is gone on with by nobody.
             with contextlib.suppress(OSError, LookupError):
                 link = _link(slot.name, recorded_arguments(core.log, slot))
                 if link is not None:
-                    tip = _Tip(link)
+                    tip = _Tip(link, slot)
                     answer = said(core.log, slot)
                     if answer is not None and answer.complete:
                         _add_turn(tip, answer.response)
@@ -120,9 +129,9 @@ class Chains:
                 return seq
         return _in_place(ends, messages, link) or _anywhere(ends, messages, link)
 
-    def asked(self, seq: int, link: Link) -> None:
+    def asked(self, slot: Slot, link: Link) -> None:
         """Note a request that was recorded."""
-        self._tips[seq] = _Tip(link)
+        self._tips[slot.first] = _Tip(link, slot)
         mine = [s for s, tip in self._tips.items() if tip.link.name == link.name]
         if len(mine) > _TIPS:
             del self._tips[mine[0]]
@@ -136,15 +145,16 @@ class Chains:
         _add_turn(tip, response if found is None else found.response)
 
 
-def _newest_of_each(core: Core) -> Iterator[Slot]:
-    """Yield the newest ends of each function, the oldest first."""
-    left: Counter[str] = Counter()
-    chosen = []
-    for slot in reversed(newest(core.history, branches=True)):
-        left[slot.name] += 1
-        if left[slot.name] <= _READ:
-            chosen.append(slot)
-    yield from reversed(chosen)
+def _parted(slots: list[Slot], most: int | None) -> tuple[list[Slot], list[Slot]]:
+    """Return the last of each function, and the others."""
+    count: Counter[str] = Counter()
+    chosen: list[Slot] = []
+    rest: list[Slot] = []
+    for slot in reversed(slots):
+        count[slot.name] += 1
+        wanted = most is None or count[slot.name] <= most
+        (chosen if wanted else rest).append(slot)
+    return chosen[::-1], rest[::-1]
 
 
 def _add_turn(tip: _Tip, response: Any) -> None:
@@ -160,12 +170,28 @@ def _in_place(
     """Return the request that is, at its place, the beginning of these messages."""
     last = _reader(messages, digest)
     turn = _reader(messages, _essence)
-    ends = [(s, t) for s, t in ends if last(t.link.length - 1) == t.link.last]
+    ends = [
+        (seq, tip)
+        for seq, tip in ends
+        if tip.link.first == link.first and last(tip.link.length - 1) == tip.link.last
+    ]
     for seq, tip in ends:
         if tip.turn and turn(tip.link.length + tip.added - 1) == tip.turn:
             return seq
-    # Its answer is not there, or in other words.
-    return next((seq for seq, tip in ends if tip.link.role == link.role), None)
+    return next((seq for seq, tip in ends if _is_again(tip, link)), None)
+
+
+def _is_again(tip: _Tip, link: Link) -> bool:
+    """Whether a request may be made again, or go on without the answer it got.
+
+    Another function stands in for one that failed. One that is still being asked is
+    another agent's.
+    """
+    if tip.link.role != link.role:
+        return False
+    if tip.slot.outcome is None:
+        return tip.slot.recorded
+    return tip.slot.outcome.status != "value" or tip.link.name == link.name
 
 
 def _anywhere(
@@ -183,7 +209,7 @@ def _anywhere(
             return seq
     asked_here = set(map(digest, messages))
     for seq, tip in ends:
-        if not tip.turn and tip.link.role == link.role:
+        if not tip.turn and _is_again(tip, link):
             if lasts[tip.link.last] == 1 and tip.link.last in asked_here:
                 return seq
     return None
@@ -212,10 +238,12 @@ def link_of(
     link = _link(name, bound)
     if link is None:
         return None
-    if core.chains.unread(core):
-        yield Load(partial(core.chains.read_log, core))
-    after = goes_on_after(bound)
-    extends = core.chains.extended(messages_in(bound), link, after)
+    chains, after = core.chains, goes_on_after(bound)
+    extends = None
+    for most in (_READ, None):
+        if extends is None and chains.unread(core):
+            yield Load(partial(chains.read_log, core, most))
+        extends = chains.extended(messages_in(bound), link, after)
     return evolve(link, extends=extends)
 
 
@@ -223,12 +251,15 @@ def _link(name: str, bound: Mapping[str, Any]) -> Link | None:
     messages = messages_in(bound)
     if not messages:
         return None
+    said_to = role_of(bound, messages)
+    first = next((m for m in messages if not any(m is part for part in said_to)), None)
     return Link(
         name=name,
         extends=None,
         length=len(messages),
+        first=digest(first),
         last=digest(messages[-1]),
-        role=_hash([fingerprint(part) for part in role_of(bound, messages)]),
+        role=_hash([fingerprint(part) for part in said_to]),
         kept=kept_by_provider(bound),
     )
 

@@ -13,8 +13,9 @@ import orjson
 from durable_agent import events as ev
 from durable_agent import values
 from durable_agent._arguments import arguments_of
+from durable_agent._conversations import newest
 from durable_agent._identity import short_id
-from durable_agent._transcripts import Transcript, newest
+from durable_agent._transcripts import Transcript
 from durable_agent.events import Draft
 from durable_agent.outcomes import Call
 from durable_agent.recovery import CLOSER_CAUSE

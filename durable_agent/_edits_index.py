@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from durable_agent.events import Draft, Event
 
 #: Requests of one function remembered: so many conversations may go on at once.
-REQUESTS: Final = 8
+REQUESTS: Final = 64
 #: Functions remembered.
 _FUNCTIONS: Final = 64
 

@@ -185,7 +185,7 @@ class Flow:
         slot = core.history.attempts[draft.call or "", draft.meta["attempt"]]
         self.slot = slot
         if self.link is not None:
-            core.chains.asked(slot.first, self.link)
+            core.chains.asked(slot, self.link)
         if again is None:
             self._note(slot)
         self.call = self._call(slot, seq)

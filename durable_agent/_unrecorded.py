@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from durable_agent._closing import closers, transcript_of
+from durable_agent._conversations import newest
 from durable_agent._identity import first_difference
 from durable_agent._recorded import (
     closed,
@@ -17,7 +18,6 @@ from durable_agent._recorded import (
     wait_for_turn,
 )
 from durable_agent._requests import Load, Raise, Value
-from durable_agent._transcripts import newest
 from durable_agent.errors import (
     ContinuedSessionWarning,
     ReplayDivergedError,

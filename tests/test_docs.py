@@ -141,6 +141,19 @@ def test_the_jq_command_finds_the_call_in_doubt(run_python, tmp_path, monkeypatc
     assert '"args":{"amount":3}' in shown.stdout
     assert len(shown.stdout.splitlines()) == 1
 
+    # Once a conversation went on past it, it is in doubt still.
+    run_python(
+        "-c",
+        "import durable_agent as da\n"
+        "with da.conversation('ticket-4711') as s:\n"
+        "    s.append('app/note')\n"
+        "    assert len(s.in_doubt()) == 1",
+    )
+    again = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=True
+    )
+    assert again.stdout == shown.stdout
+
 
 def test_the_two_commands_are_what_the_continuous_integration_runs():
     script = PROJECT / ".ci" / "run"

@@ -368,3 +368,15 @@ def test_arguments_of_tools_are_as_they_were(store):
         assert arguments_of(s._core.log, event) == {"n": 7}
         assert arguments_of(s._core.log, event.seq) == {"n": 7}
         assert orjson.loads(event.raw)["args"] == {"n": 7}
+
+
+@pytest.mark.parametrize("agents", [3, 12])
+def test_any_number_of_agents_of_one_function_stay_linear(store, agents):
+    chats = [[user(f"agent {n}")] for n in range(agents)]
+    with open_(store):
+        for turn in range(12):
+            for n, chat_ in enumerate(chats):
+                answer = ask(chat_)
+                chat_ += [answer, user(f"{n} {turn}")]
+    size = sum(len(orjson.dumps(chat_)) for chat_ in chats)
+    assert sum(map(len, store._logs["s"])) < 2 * size

@@ -27,7 +27,7 @@ LAYERS = [
     # Dialects.
     "transcript transcript.*",
     # Decisions: history and identity in, what to do out.
-    "replay _lanes policy",
+    "replay _lanes policy _conversations",
     # Sessions, the flow of a call, and the drivers.
     """session sessions _calls _streams _core _current _opening _closing _sealing
     _forking _recording _recorded _unrecorded _replayed _flow _driving _requests

@@ -24,8 +24,8 @@ import three_steps_async
 from world import Here, World
 
 from durable_agent import inspect_session, session
+from durable_agent._conversations import newest
 from durable_agent._fs import Disk
-from durable_agent._transcripts import newest
 from durable_agent.errors import SessionNotFoundError
 from durable_agent.jsonl import JsonlStore
 

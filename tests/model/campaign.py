@@ -13,7 +13,7 @@ from durable_agent import (
     ToolOutcomeUnknownError,
     inspect_session,
 )
-from durable_agent._transcripts import newest
+from durable_agent._conversations import newest
 from tests.model.programs import evaluate, generate
 from tests.model.simulation import (
     SESSION,
