@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from durable_agent.recovery import Slot
 
 #: Requests of one function that may be gone on with.
-_TIPS: Final = 64
+_TIPS: Final = 1024
 #: Those that are read from the log when a run begins to be live, of one function. The
 #: others are read where none of these is gone on with.
 _READ: Final = 8
@@ -93,7 +93,7 @@ class Chains:
             self._unread = [slot for slot in ends if slot.recorded]
         return bool(self._unread)
 
-    def read_log(self, core: Core, most: int | None) -> None:
+    def read_log(self, core: Core, most: int) -> None:
         """Read ends of chains, ``most`` of each function; does I/O, outside of locks.
 
         Nothing is read twice.
@@ -145,16 +145,16 @@ class Chains:
         _add_turn(tip, response if found is None else found.response)
 
 
-def _parted(slots: list[Slot], most: int | None) -> tuple[list[Slot], list[Slot]]:
+def _parted(slots: list[Slot], most: int) -> tuple[list[Slot], list[Slot]]:
     """Return the last of each function, and the others."""
     count: Counter[str] = Counter()
     chosen: list[Slot] = []
     rest: list[Slot] = []
     for slot in reversed(slots):
         count[slot.name] += 1
-        wanted = most is None or count[slot.name] <= most
-        (chosen if wanted else rest).append(slot)
-    return chosen[::-1], rest[::-1]
+        (chosen if count[slot.name] <= most else rest).append(slot)
+    # Those that are too many are left for good.
+    return chosen[::-1], rest[::-1] if most < _TIPS else []
 
 
 def _add_turn(tip: _Tip, response: Any) -> None:
@@ -240,7 +240,7 @@ def link_of(
         return None
     chains, after = core.chains, goes_on_after(bound)
     extends = None
-    for most in (_READ, None):
+    for most in (_READ, _TIPS):
         if extends is None and chains.unread(core):
             yield Load(partial(chains.read_log, core, most))
         extends = chains.extended(messages_in(bound), link, after)
