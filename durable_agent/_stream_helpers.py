@@ -64,15 +64,21 @@ def attribute(original: Any, name: str) -> Any:
     value = getattr(original, name)
     if name.startswith(("_", "on_")) or name in _HARMLESS:
         return value
-    if _package(original) in _SDKS and _may_take(value, original):
+    if _may_take(value, original):
         _refuse(name, "it would take chunks past the recording; iterate it instead")
     return value
 
 
 def _may_take(value: Any, original: Any) -> bool:
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
-        return True
-    return inspect.ismethod(value) and value.__self__ is original
+        return any(_is_of_sdk(cls) for cls in type(original).__mro__)
+    # What an application adds is its own, and uses what is looked after here.
+    is_method = inspect.ismethod(value) and value.__self__ is original
+    return is_method and _is_of_sdk(value.__func__)
+
+
+def _is_of_sdk(definition: Any) -> bool:
+    return str(definition.__module__).partition(".")[0] in _SDKS
 
 
 def _package(value: Any) -> str:
@@ -97,7 +103,7 @@ def helper(
         case "get_final_message":
             return lambda: _message(chunks)
         case "get_final_text":
-            return lambda: _text(_message(chunks))
+            return lambda: _text(chunks)
         case "get_final_completion":
             return lambda: _completion(chunks, asked)
         case "get_final_response":
@@ -128,18 +134,22 @@ def _last(chunks: Sequence[Any], kind: str) -> Any:
 
 
 def _message(chunks: Sequence[Any]) -> Any:
-    stop = _last(chunks, "message_stop")
-    message = getattr(stop, "message", None)
+    message = getattr(_last(chunks, "message_stop"), "message", None)
     if message is not None:
         return message
     # The API stopped without an end, or there is more to come.
+    raw = [c for c in chunks if getattr(c, "type", None) in _RAW]
+    given = loaded("anthropic", "NOT_GIVEN")
+    return _message_stream(chunks)(_Raw(raw), given).get_final_message()
+
+
+def _message_stream(chunks: Sequence[Any]) -> Any:
     start = _last(chunks, "message_start")
     beta = ".beta." in type(start).__module__
     cls = loaded(_EVENTS, "BetaMessageStream" if beta else "MessageStream")
     if start is None or cls is None:
         _not_there("no message was recorded", "anthropic")
-    raw = [c for c in chunks if getattr(c, "type", None) in _RAW]
-    return cls(_Raw(raw), loaded("anthropic", "NOT_GIVEN")).get_final_message()
+    return cls
 
 
 class _Raw:
@@ -154,13 +164,18 @@ class _Raw:
         return iter(self._events)
 
 
-def _text(message: Any) -> str:
-    texts = [block.text for block in message.content if block.type == "text"]
-    if not texts:
-        kinds = ",".join(block.type for block in message.content)
-        # The SDK's own type of error.
-        raise RuntimeError(f"the answer holds no text, but: {kinds}")
-    return "".join(texts)
+class _Whole:
+    """What the SDK's ``get_final_text`` asks for, so that its errors are its own."""
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+
+    def get_final_message(self) -> Any:
+        return self._message
+
+
+def _text(chunks: Sequence[Any]) -> Any:
+    return _message_stream(chunks).get_final_text(_Whole(_message(chunks)))
 
 
 def _completion(chunks: Sequence[Any], asked: Mapping[str, Any]) -> Any:
@@ -215,8 +230,8 @@ def _put_arguments(completion: Any, chunks: Sequence[Any]) -> None:
 def _response(chunks: Sequence[Any]) -> Any:
     completed = _last(chunks, "response.completed")
     if completed is None:
-        # As the SDK says it, in its type of error.
-        raise RuntimeError("no `response.completed` event was received")
+        # The SDK's words: a program may show them to a model.
+        raise RuntimeError("Didn't receive a `response.completed` event.")
     return completed.response
 
 

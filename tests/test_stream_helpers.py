@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -231,11 +232,13 @@ def test_texts_that_are_left_early_leave_a_closed_stream(root):
 
 def test_a_final_text_that_is_not_there_is_the_same_error(root):
     def use(stream):
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError) as raised:
             stream.get_final_text()
+        return str(raised.value)
 
-    twice(root, ANTHROPIC, use, Model("", (Call("x", "{}", "call_a"),)))
+    live, again = twice(root, ANTHROPIC, use, Model("", (Call("x", "{}", "call_a"),)))
 
+    assert live == again
     assert outcome(root)[0] == "complete"
 
 
@@ -274,10 +277,13 @@ def test_a_message_without_an_end_is_the_same_on_replay(root):
 
 def test_a_response_without_an_end_is_the_same_error_on_replay(root):
     def use(stream):
-        with pytest.raises(RuntimeError, match=r"response\.completed"):
+        with pytest.raises(RuntimeError, match=r"response\.completed") as raised:
             stream.get_final_response()
+        return str(raised.value)
 
-    assert list(cut(root, RESPONSES, use, 6)) == [None, None]
+    live, again = cut(root, RESPONSES, use, 6)
+
+    assert live == again
 
 
 FORMATS = {
@@ -339,6 +345,60 @@ def test_a_kill_in_the_middle_makes_the_request_again(sdk, root):
 
 
 @by_sdk
+def test_an_async_kill_in_the_middle_makes_the_request_again(sdk, root):
+    server = ModelServer([ASKS, ASKS])
+    ask = checkpointed_llm(sdk.astream(server), name="ask")
+
+    async def killed():
+        async with session("s", root=root) as s:
+            stream = await ask(**sdk.request).__aenter__()
+            await anext(stream)
+            await anext(stream)
+            crash(s)
+            with contextlib.suppress(OutcomeNotRecordedError):
+                await getattr(stream, sdk.final)()
+
+    async def again():
+        async with session("s", root=root), ask(**sdk.request) as stream:
+            return await getattr(stream, sdk.final)()
+
+    with contextlib.suppress(OutcomeNotRecordedError):
+        asyncio.run(killed())
+    final = asyncio.run(again())
+
+    assert len(server.requests) == 2
+    assert final.to_dict()
+    assert outcome(root)[0] == "complete"
+
+
+def test_a_cancelled_helper_leaves_nothing_that_is_not_awaited(root):
+    """What was made to be awaited after the chunks is closed."""
+
+    class Endless(OwnStream):
+        async def __anext__(self):
+            await asyncio.Event().wait()
+
+    @checkpointed_llm(name="ask")
+    def ask():
+        return Endless()
+
+    async def main():
+        async with session("s", root=root):
+            helping = asyncio.ensure_future(ask().get_final_text())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            helping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await helping
+
+    asyncio.run(main())
+    gc.collect()
+
+    with inspect_session("s", root=root) as seen:
+        assert [e.type for e in seen.events()].count("llm/response") == 1
+
+
+@by_sdk
 def test_a_helper_asks_again_for_what_a_closed_stream_left_out(sdk, root):
     server = ModelServer([ASKS, ASKS])
     ask = checkpointed_llm(sdk.stream(server), name="ask")
@@ -368,13 +428,20 @@ def test_a_replayed_stream_says_what_it_does_not_have(sdk, root):
 def test_a_method_that_is_not_known_does_not_take_the_stream_unseen(root, monkeypatch):
     """A later version of the SDK may have more of them."""
     cls = anthropic.MessageStream
-    monkeypatch.setattr(cls, "drain", lambda self: list(self), raising=False)
+
+    def drain(self):
+        return list(self)
+
+    drain.__module__ = cls.__module__
+    monkeypatch.setattr(cls, "drain", drain, raising=False)
+    monkeypatch.setattr(cls, "own", lambda self: 1, raising=False)
     monkeypatch.setattr(cls, "pieces", property(lambda self: (e for e in self)), False)
     ask = checkpointed_llm(ANTHROPIC.stream(ModelServer([ASKS])), name="ask")
     with session("s", root=root), ask(**ANTHROPIC.request) as stream:
         for name in ("drain", "pieces"):
             with pytest.raises(AttributeError, match=f"{name}.*past the recording"):
                 getattr(stream, name)
+        assert stream.own() == 1
         found = len(list(stream))
 
     assert outcome(root) == ("complete", found)
@@ -494,6 +561,7 @@ def test_a_parsed_completion_is_storable(root):
     assert type(live) is type(again)
     assert live == again
     assert again.choices[0].message.parsed == Answer(number=1)
+    assert told(root) == (2, 20)
     assert len(server.requests) == 1
 
 
