@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from durable_agent.transcript._fields import get, items
+from durable_agent.transcript._langchain_dicts import is_told
 
 
 def loaded(name: str) -> Any:
@@ -19,6 +20,11 @@ def is_a(name: str, thing: Any) -> bool:
     return known is not None and isinstance(thing, known)
 
 
+def is_message(thing: Any) -> bool:
+    """Whether something is a message, or the dict of one."""
+    return is_a("BaseMessage", thing) or is_told(thing)
+
+
 def message_of(thing: Any) -> Any | None:
     """Return the message that a response is or holds.
 
@@ -27,12 +33,12 @@ def message_of(thing: Any) -> Any | None:
     if isinstance(thing, list):
         return None
     for _ in range(4):
-        if thing is None or is_a("BaseMessage", thing):
+        if thing is None or is_message(thing):
             return thing
         # A result of a batch has a list of generations for each of its prompts.
         held = items(thing) or items(get(thing, "generations"))
         thing = held[0] if held else get(thing, "message")
-    return thing if is_a("BaseMessage", thing) else None
+    return thing if is_message(thing) else None
 
 
 def whole(message: Any) -> Any:

@@ -4,7 +4,8 @@ A response is an ``AIMessage``, or what holds one (``ChatResult``, ``LLMResult``
 ``ChatGeneration``); it is sent back as the very object. Calls are ``tool_calls`` and
 ``invalid_tool_calls``, for chat models send both. Results are ``ToolMessage`` objects
 directly after it. Lists may hold dicts and tuples among the objects, as chat models
-take them. Where LangChain is not loaded, nothing is a message.
+take them. Where LangChain is not loaded, recorded objects are dicts with the ``type``
+of the message; then results are such dicts, too.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_agent.transcript import _items
+from durable_agent.transcript import _langchain_dicts as dicts
 from durable_agent.transcript._calls import Numbering, parsed
 from durable_agent.transcript._fields import count, get, items, text_of
 from durable_agent.transcript._langchain_objects import (
     as_object,
     is_a,
+    is_message,
     loaded,
     message_of,
     tool_message_of,
@@ -66,8 +69,6 @@ def request(bound: Mapping[str, Any]) -> list[Any] | None:
 
     A text is one message, a prompt's value its messages; of a batch, the only one's.
     """
-    if loaded("BaseMessage") is None:
-        return None
     found = _messages(get(bound, "messages", "input"))
     for value in bound.values() if found is None and isinstance(bound, dict) else ():
         other = None if isinstance(value, str) else _messages(value)
@@ -78,8 +79,11 @@ def request(bound: Mapping[str, Any]) -> list[Any] | None:
 
 def _messages(given: Any) -> list[Any] | None:
     if isinstance(given, str):
-        return [loaded("HumanMessage")(content=given)]
-    if is_a("BaseMessage", given):
+        known = loaded("HumanMessage")
+        # Unloaded, a form that others' requests have too: it claims nothing.
+        user = {"role": "user", "content": given}
+        return [user if known is None else known(content=given)]
+    if is_message(given):
         return [given]
     if callable(to_messages := get(given, "to_messages")):
         try:
@@ -97,8 +101,8 @@ def _messages(given: Any) -> list[Any] | None:
 
 
 def knows(messages: Sequence[Any]) -> bool:
-    """Whether some message is an object of LangChain's."""
-    return any(is_a("BaseMessage", message) for message in items(messages))
+    """Whether some message is an object of LangChain's, or the dict of one."""
+    return any(map(is_message, items(messages)))
 
 
 def turn(response: Any) -> list[Any] | None:
@@ -106,6 +110,8 @@ def turn(response: Any) -> list[Any] | None:
     message = message_of(response)
     if message is None or not _is_model(message):
         return None
+    if dicts.is_told(message):
+        return [dicts.told(message)]
     sent = whole(message)
     fresh = {name: scrubbed(get(sent, name)) for name in _SENT}
     changed = {n: v for n, v in fresh.items() if v is not get(sent, n)}
@@ -113,9 +119,9 @@ def turn(response: Any) -> list[Any] | None:
 
 
 def text_turn(text: str) -> list[Any]:
-    """Return a message of the model with a text; none where LangChain is not loaded."""
+    """Return a message of the model with a text."""
     known = loaded("AIMessage")
-    return [] if known is None else [known(content=clean(text))]
+    return [dicts.text_message(text) if known is None else known(content=clean(text))]
 
 
 def assemble(chunks: Sequence[Any]) -> Assembled | None:
@@ -128,11 +134,12 @@ def assemble(chunks: Sequence[Any]) -> Assembled | None:
     ]
     if not found:
         return None
-    pieces = [m for m in found if is_a("BaseMessageChunk", m)]
+    told = [m for m in found if dicts.is_chunk(m)]
+    pieces = told or [m for m in found if is_a("BaseMessageChunk", m)]
     if not pieces:
         return Assembled(found[-1], complete=True)
     try:
-        response = whole(reduce(add, pieces))
+        response = dicts.joined(told) if told else whole(reduce(add, pieces))
     except Exception:  # noqa: BLE001 - chunks that do not fit each other
         return None
     complete = len(pieces) < len(found) or any(map(is_final_chunk, items(chunks)))
@@ -250,14 +257,18 @@ class _Form:
         kind, key = next(pairs, ("tool", call.id or ""))
         text = clean(result.text)
         known = loaded("ToolMessage" if kind == "tool" else "FunctionMessage")
+        own = dicts.own_result(result.value, key) if result.has_value else None
         if known is None:
-            id_ = "tool_call_id" if kind == "tool" else "name"
-            return {"role": kind, id_: key, "content": text}
+            if own is not None and kind == "tool":
+                return own
+            name, failed = call.name, result.failed
+            return dicts.result(kind, key, text=text, name=name, failed=failed)
         if kind == "function":
             return known(content=text, name=key)
-        given = tool_message_of(result.value, key) if result.has_value else None
-        if given is not None and (own := _own_result(given, key)) is not None:
-            return own
+        value = result.value if own is None else as_object(own)
+        given = tool_message_of(value, key) if result.has_value else None
+        if given is not None and (sent := _own_result(given, key)) is not None:
+            return sent
         return known(
             content=text,
             tool_call_id=key,
@@ -282,7 +293,7 @@ def comparable(message: Any) -> Any:
 
     A dict or tuple is what it becomes; null is left out.
     """
-    known = as_object(message)
+    known = as_object(dicts.compared(message) if dicts.is_told(message) else message)
     bare = known
     if is_a("BaseMessage", known):
         for mode in ("json", "python"):
@@ -293,7 +304,11 @@ def comparable(message: Any) -> Any:
                 continue
     if not isinstance(bare, dict):
         return _unmarked(bare)
-    told = {n: v for n, v in _unmarked(bare).items() if v is not None and n != "id"}
+    # Of what is not loaded, the fields that are not sent are there still.
+    unsent = _UNSENT if dicts.is_told(bare) else {"id"}
+    told = {
+        n: v for n, v in _unmarked(bare).items() if v is not None and n not in unsent
+    }
     return told | ({"type": "ai"} if told.get("type") == "AIMessageChunk" else {})
 
 
