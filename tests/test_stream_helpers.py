@@ -23,6 +23,7 @@ from durable_agent.errors import (
 )
 from tests import value_types
 from tests.disks import crash
+from tests.providers import render_openai_chat
 from tests.providers.conversations import Call, Model
 from tests.providers.servers import ModelServer
 
@@ -321,6 +322,35 @@ def test_what_was_parsed_is_the_same_on_replay(more, hidden, root):
     assert live == again
     assert live.choices[0].message.parsed == again.choices[0].message.parsed
     assert len(server.requests) == 1
+
+
+UNFINISHED = {
+    "parsed": (Model('{"number": 1}'), "parsed"),
+    "tool": (Model("", (Call("x", '{"number": 1}', "call_a"),)), "tool_calls"),
+}
+
+
+@pytest.mark.parametrize("how", UNFINISHED)
+@pytest.mark.parametrize("collected", [False, True], ids=["named", "collected"])
+def test_what_no_event_shows_is_parsed_as_the_arguments_say(how, collected, root):
+    """The API stopped before the event that would hold what was parsed."""
+    model, member = UNFINISHED[how]
+    events = len(render_openai_chat.stream(model, 0))
+    server = ModelServer([model], cut=events - 2)
+    stream = CHAT.stream(server)
+    fn = (lambda **request: stream(**request)) if collected else stream
+    ask = checkpointed_llm(fn, name="ask")
+    found = []
+    for _ in range(2):
+        with session("s", root=root), ask(**CHAT.request, **FORMATS[how]) as entered:
+            kinds = {event.type.rpartition(".")[2] for event in entered}
+            found.append(entered.get_final_completion().choices[0].message)
+    live, again = found
+    held = live.parsed or live.tool_calls[0].function.parsed_arguments
+
+    assert "done" not in kinds
+    assert held == Answer(number=1)
+    assert getattr(live, member) == getattr(again, member)
 
 
 @by_sdk
