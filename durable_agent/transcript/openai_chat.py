@@ -241,8 +241,8 @@ def _is_part(part: Any) -> bool:
 def comparable(message: Any) -> Any:
     """Return a message as plain JSON without cache marks and its id.
 
-    What is null or not sent back is left out. A text and a single part of that text
-    are the same.
+    What is null, empty or not sent back is left out. A text and a single part of that
+    text are the same.
     """
     bare = _unmarked(message)
     if not isinstance(bare, dict):
@@ -252,9 +252,9 @@ def comparable(message: Any) -> Any:
         for name, value in _sent(bare).items()
         if name not in _MOVING and value is not None
     }
-    if isinstance(text := told.get("content"), str):
-        told["content"] = [{"type": "text", "text": text}]
-    return told
+    if isinstance(text := told.pop("content", None), str):
+        text = [{"type": "text", "text": text}] if text else None
+    return told if text is None else {**told, "content": text}
 
 
 def _unmarked(value: Any) -> Any:
