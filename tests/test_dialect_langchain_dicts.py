@@ -237,6 +237,7 @@ def test_parts_of_contents_join_by_their_index():
         [block(0, thinking="m")],
         [block(0, signature="s")],
         [{"type": "text", "index": 1, "text": "a"}],
+        [{"type": "text", "index": 1, "text": "b"}],
         "",
     ]
     theirs = dialect.assemble([AIMessageChunk(content=p) for p in pieces])
