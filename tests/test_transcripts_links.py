@@ -9,6 +9,8 @@ import pytest
 from durable_agent import (
     TOOL_NOT_STARTED,
     TOOL_OUTCOME_UNKNOWN,
+    EqualCallsWarning,
+    ResultNotStorableWarning,
     TranscriptError,
     TranscriptWarning,
     checkpointed_llm,
@@ -425,3 +427,86 @@ def test_any_of_many_conversations_can_be_gone_on_with_in_a_later_run(root):
             shown = s.messages(of=seqs[n])
         wanted = [f"chat {n}", str(n), "more", f"{12 + n}"]
         assert [m["content"] for m in shown] == wanted
+
+
+def test_a_call_has_one_outcome_and_one_result_however_it_ends(root):
+    """It returned, and then raised; it completed, and its value cannot be stored."""
+
+    class Odd:
+        def __reduce__(self):
+            raise RuntimeError("not to be pickled, nor anything else")
+
+    @checkpointed_tool(name="late")
+    def late():
+        try:
+            return "returned"
+        finally:
+            raise ValueError("in the end")
+
+    @checkpointed_tool(name="odd")
+    def odd():
+        return lambda: Odd()
+
+    ask = model(wants(("late", {}, "t1"), ("odd", {}, "t2")))
+    with session("s", root=root) as s:
+        ask([user("a")])
+        with pytest.raises(ValueError, match="in the end"):
+            late()
+        with pytest.warns(ResultNotStorableWarning):
+            odd()
+        outcomes = [e.call for e in s.events() if e.type == "tool/result"]
+        shown = s.messages()
+
+    assert len(outcomes) == len(set(outcomes)) == 2
+    assert [m["tool_call_id"] for m in shown if m["role"] == "tool"] == ["t1", "t2"]
+    assert codes(shown) == ["ValueError", "RESULT_NOT_STORABLE"]
+
+
+def test_agents_that_ask_at_once_with_the_same_words_are_two(root):
+    """One that is still being asked is not gone on with by another."""
+    answers = iter(["1", "2", "3", "4"])
+
+    @checkpointed_llm(name="ask")
+    async def ask(messages):
+        await asyncio.sleep(0)
+        return said(next(answers))
+
+    async def run():
+        async with session("s", root=root) as s:
+            await asyncio.gather(*(ask([user("go")]) for _ in range(2)))
+            with pytest.raises(TranscriptError, match="several"):
+                s.messages()
+            seqs = [e.seq for e in s.events() if e.type == "llm/request"]
+            first = s.messages(of=seqs[0])
+            await ask([*first, user("on")])
+            return [s.messages(of=seq) for seq in seqs]
+
+    with pytest.warns(EqualCallsWarning):
+        one, other = asyncio.run(run())
+    assert [len(one), len(other)] == [4, 2]
+
+
+def test_what_failed_and_was_tried_in_another_way_is_no_conversation(root):
+    """A stand-in that failed too, then a shorter request of the first."""
+    tries = []
+
+    @checkpointed_llm(name="dear")
+    def dear(messages):
+        tries.append(1)
+        if len(tries) == 2:
+            raise ConnectionError("busy")
+        return said(f"dear {len(tries)}")
+
+    @checkpointed_llm(name="cheap")
+    def cheap(messages):
+        raise ValueError("too long")
+
+    with session("s", root=root) as s:
+        dear([user("a")])
+        history = s.messages()
+        for model_, error in ((dear, ConnectionError), (cheap, ValueError)):
+            with pytest.raises(error):
+                model_([*history, user("a long question")])
+        dear([*history, user("short")])
+
+        assert s.messages()[-1] == said("dear 3")
