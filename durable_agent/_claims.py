@@ -89,6 +89,8 @@ def _said(
     """
     same = [c for c in claims if c.call.id == explicit]
     named = [c for c in same if len(same) > 1 and c.call.name == name]
+    # Of arguments that do not parse, programs make something; of others they do not.
+    named.sort(key=lambda c: c.call.arguments is not None)
     fits = [c for c in named if matches(c.call, name, arguments)]
     for group in (fits, named, same):
         for state in ("", "error", "open"):

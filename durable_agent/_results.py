@@ -99,10 +99,9 @@ class Results:
     def _may_be(self, slot: Slot, response: Slot, call: ToolCall) -> bool:
         """Whether a call of a tool might have answered this tool call.
 
-        One that answers another call of the same response did not, unless it looks
-        like a retry and this call's arguments do not parse: programs make something of
-        such, and nobody can tell what. Nor did one of another name that answers a call
-        of another response.
+        One that answers another call of the same response did not, unless this call's
+        arguments do not parse: programs make something of such, and nobody can tell
+        what. Nor did one of another name that answers a call of another response.
         """
         if not self._is_linked(slot):
             return True
@@ -110,7 +109,7 @@ class Results:
             return False
         if slot.resp != response.call:
             return True
-        return call.arguments is None and slot.attempt > 1
+        return call.arguments is None
 
     def _is_linked(self, slot: Slot) -> bool:
         """Whether a call answers a tool call that a recorded response really has."""

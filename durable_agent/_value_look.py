@@ -72,11 +72,16 @@ def _object(body: dict[str, Any], deep: tuple[Any, ...]) -> Json:
     fields = {n: v for n, v in state.items() if not n.startswith("__pydantic_")}
     named = _look(state.get(_FIELDS_SET), deep)
     if isinstance(named, list):
-        fields = {n: v for n, v in fields.items() if n in named}
+        # What it is stays said, also where that is a default.
+        fields = {n: v for n, v in fields.items() if n in named or _is_kind(n, v)}
     extra = state.get(_EXTRA)
     if isinstance(extra, dict):
         fields |= extra
     return {name: _look(value, deep) for name, value in fields.items()}
+
+
+def _is_kind(name: str, value: Any) -> bool:
+    return name == "type" and isinstance(value, str)
 
 
 def _text(escaped: str) -> str:

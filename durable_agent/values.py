@@ -14,7 +14,8 @@ ints of 64 bits, finite floats, strings, arrays, and objects whose keys are stri
 do not begin with ``$`` stand for themselves. Everything else is an object with one
 member, whose key is a tag; ``<v>`` is an encoded value, ``<type>`` is
 ``"module:Qualname"``, or ``{"origin": <type>, "args": [<type>, ...]}`` for a generic
-model, whose argument may also be ``{"variable": "module:Name"}``, a type variable. For example, ``{"total": Decimal("1.50"), "at": (1, b"ok")}`` is::
+model, whose argument may also be ``{"variable": "module:Name"}``, a type variable.
+For example, ``{"total": Decimal("1.50"), "at": (1, b"ok")}`` is::
 
     {"total":{"$decimal":"1.50"},"at":{"$tuple":[1,{"$bytes":"b2s="}]}}
 

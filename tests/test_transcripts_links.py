@@ -510,3 +510,16 @@ def test_what_failed_and_was_tried_in_another_way_is_no_conversation(root):
         dear([*history, user("short")])
 
         assert s.messages()[-1] == said("dear 3")
+
+
+def test_a_response_that_failed_is_no_turn(root):
+    item = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": '{"n'}
+    failed = {"object": "response", "id": "r", "status": "failed", "output": [item]}
+
+    @checkpointed_llm(name="ask")
+    def ask(input):
+        return failed
+
+    with session("s", root=root) as s:
+        ask([user("a")])
+        assert s.messages() == [user("a")]

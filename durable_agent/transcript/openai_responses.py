@@ -123,7 +123,7 @@ def knows(messages: Sequence[Any]) -> bool:
 
 
 def turn(response: Any) -> list[Any] | None:
-    """Return the output items of a response."""
+    """Return the output items of a response; none of one that failed."""
     if isinstance(response, list | tuple):
         found = list(response)
         if not any(map(_is_model, found)) or not all(map(_is_output, found)):
@@ -136,6 +136,8 @@ def turn(response: Any) -> list[Any] | None:
         whole = get(response, "object") == "response"
         if not (whole or any(map(_is_model, found))) or not all(map(_is_output, found)):
             return None
+        if get(response, "status") in {"failed", "cancelled"}:
+            return []
     # Reasoning that led to nothing is refused.
     while found and get(found[-1], "type") == "reasoning":
         found.pop()
