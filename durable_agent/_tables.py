@@ -73,6 +73,11 @@ def to_text(report: Report) -> str:
     return "\n".join(lines)
 
 
+def line(report: Report) -> str:
+    """Return which session it is, how it stands and where it is, on one line."""
+    return f"{_title(report)}; {_summary(report)}; {_place(report)}"
+
+
 def by_step(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
     """Yield the steps in the order of their first calls, each with its calls.
 
@@ -146,7 +151,7 @@ def duration(seconds: float | None) -> str:
 
 
 def _title(report: Report) -> str:
-    return f"Session {printable(report.session, _NAME_CHARS)}: {report.state}"
+    return f"session {printable(report.session, _NAME_CHARS)}: {report.state}"
 
 
 def _summary(report: Report) -> str:
