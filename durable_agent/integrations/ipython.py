@@ -70,7 +70,8 @@ class Durable:
 
     def _on(self, asked: argparse.Namespace) -> None:
         if self.session is not None and self.session.id != asked.name:
-            # Two at once would leave it open which one an `await` cell means.
+            # Two at once would leave it open which one an `await` cell means. If
+            # opening fails, the cells that follow are refused: theirs is closed.
             self._close()
         if asked.conversation:
             self.session = open_conversation(asked.name, root=asked.root)
@@ -88,6 +89,8 @@ class Durable:
             print(_status(None))  # noqa: T201
             return
         self.session = self.session or session
+        # As after a ``with``: the cells that follow are in no session.
+        _current.FRAME.set(None)
         self._close()
         print(f"durable: off; session {session.id!r} is closed")  # noqa: T201
 
@@ -102,8 +105,6 @@ class Durable:
 
     def _close(self) -> None:
         session, self.session = self.session, None
-        # As after a ``with``: the cells that follow are in no session.
-        _current.FRAME.set(None)
         if session is not None:
             session.close()
 
