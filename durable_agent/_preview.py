@@ -205,7 +205,8 @@ def _items(value: Any) -> list[Any] | None:
 
 def _count(item: Any) -> int:
     """Return for how many items of a list this stands."""
-    if isinstance(item, dict) and len(item) == 1 and "$keep" in item:
-        first, end = item["$keep"]
-        return int(end) - int(first)
-    return 1
+    match item:
+        case {"$keep": [int(first), int(end)]}:
+            return end - first
+        case _:
+            return 1

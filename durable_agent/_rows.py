@@ -1,7 +1,7 @@
 """What a session did, as rows for people: a history and its log in, plain facts out.
 
 Reads the payloads of the rows that are shown, and writes nothing. A payload that cannot
-be read leaves its row without previews.
+be read is said to be unreadable in its row.
 """
 
 from __future__ import annotations
