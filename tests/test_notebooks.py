@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -80,11 +83,12 @@ def execute(path):
         env=clean_environment(HOME=str(home), JUPYTER_PLATFORM_DIRS="1"),
     )
     cells = nbformat.read(path, as_version=4).cells
+    code_cells = [cell for cell in cells if cell.cell_type == "code"]
     return SimpleNamespace(
         code=done.returncode,
         error=done.stderr,
-        texts=[text_of(cell) for cell in cells if cell.cell_type == "code"],
-        cells=cells,
+        texts=[text_of(cell) for cell in code_cells],
+        code_cells=code_cells,
     )
 
 
@@ -344,7 +348,7 @@ def test_a_session_shows_itself_as_a_table_in_a_notebook(notebook):
     )
 
     assert done.code == 0, done.error
-    for cell in done.cells[-2:]:
+    for cell in done.code_cells[-2:]:
         (shown,) = cell.outputs
         assert "look_up" in shown.data["text/html"]
         assert "&lt;b&gt;a" in shown.data["text/html"]
@@ -376,3 +380,78 @@ def recorded(root, name):
             for event in log.events()
             if event.type.endswith(("/call", "/request"))
         ]
+
+
+def sent(folder):
+    return [json.loads(line) for line in lines(folder / "outbox.jsonl")]
+
+
+def test_the_example_dies_in_cell_4_and_sends_one_email_when_run_again(tmp_path):
+    path = Path(shutil.copy(PROJECT / "examples" / "notebook.ipynb", tmp_path))
+
+    first, mails = execute(path), len(sent(tmp_path))
+    second = execute(path)
+    third = execute(path)
+
+    assert (first.code, second.code, third.code) == (3, 0, 0), second.error
+    assert (mails, len(sent(tmp_path))) == (1, 1)
+    counts = [cell.execution_count for cell in first.code_cells]
+    assert counts == [1, 2, 3, 4, None, None]
+    assert "e-mails in the outbox: 1" in second.texts[3]
+    assert "4 calls: 3 replayed, 1 recorded" in second.texts[5]
+    assert "4 calls: 4 replayed" in third.texts[5]
+    table = second.code_cells[4].outputs[0].data["text/html"]
+    assert re.findall(r"<caption[^>]*>(.*?)</caption>", table) == [
+        "step write",
+        "step send",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "emails"),
+    [
+        ("@checkpointed_tool(verify=was_sent)\n", "", 2),
+        ("%durable on weather-mail", "", 2),
+        ('return Completed("sent")', "return NotApplied()", 2),
+        ("(verify=was_sent)", "", 1),
+    ],
+)
+def test_the_example_needs_what_it_shows(tmp_path, before, after, emails):
+    """Without the decorator, the session or an honest outbox, the e-mail goes twice.
+
+    Without a verifier it does not: the second run stops and says why.
+    """
+    path = Path(shutil.copy(PROJECT / "examples" / "notebook.ipynb", tmp_path))
+    text = path.read_text("utf-8")
+    before, after = json.dumps(before)[1:-1], json.dumps(after)[1:-1]
+    assert before in text
+    path.write_text(text.replace(before, after), "utf-8")
+
+    first, second = execute(path), execute(path)
+
+    assert first.code == 3
+    assert second.code == (0 if emails == 2 else 1)
+    assert len(sent(tmp_path)) == emails
+    assert emails == 2 or "TOOL_OUTCOME_UNKNOWN" in second.error
+
+
+def test_the_example_holds_no_output_of_a_machine():
+    text = (PROJECT / "examples" / "notebook.ipynb").read_text("utf-8")
+    cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
+
+    assert len(cells) == 6
+    assert {len(cell["outputs"]) for cell in cells} == {0}
+
+
+def test_the_cells_of_the_readme_run_and_replay(notebook, tmp_path):
+    text = (PROJECT / "README.md").read_text("utf-8")
+    cells = re.findall(r"^```ipython\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    mailer = "class mailer:\n    def send(to, body, **_): print('sent to', to)"
+
+    first, second = notebook(mailer, *cells), notebook(mailer, *cells)
+
+    assert len(cells) == 3
+    assert (first.code, second.code) == (0, 0), first.error + second.error
+    assert first.texts[2] == "sent to joan@example.com"
+    assert second.texts[2] == ""
+    assert second.texts[3].startswith("durable: session welcome: open; 1 call: 1 rep")

@@ -194,6 +194,27 @@ def test_what_a_killed_program_left_is_in_doubt_for_its_next_run(root):
         assert report.of(s).rows[0].status == "not applied"
 
 
+def test_a_call_that_was_made_again_in_this_run_did_not_replay(root):
+    """Its program was killed in it; it reads only, so it ran again."""
+    code = (
+        "import os, signal, durable_agent as da\n"
+        "@da.checkpointed_tool(name='look', effect='read_only')\n"
+        "def look(n): os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"with da.session('s', root={str(root)!r}): look(7)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False, env=clean_environment())
+
+    @checkpointed_tool(name="look", effect="read_only")
+    def look(n):
+        return n
+
+    with session("s", root=root) as s:
+        assert look(7) == 7
+        (row,) = report.of(s).rows
+
+    assert (row.status, row.attempt) == ("recorded", 2)
+
+
 def test_an_effect_that_may_have_happened_is_in_doubt_with_its_error(root):
     with session("s", root=root) as s:
         with pytest.raises(TimeoutError):
