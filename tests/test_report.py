@@ -274,6 +274,36 @@ def test_calls_of_steps_that_overlap_are_all_shown_once(root):
     assert s._repr_html_().count("<tr") == 4 + s._repr_html_().count("<table")
 
 
+def test_a_step_inside_a_call_is_not_that_of_calls_beside_it(root):
+    async def main():
+        inside = asyncio.Event()
+        done = asyncio.Event()
+
+        @checkpointed_tool(effect="composite")
+        async def agent():
+            with step_boundary("inner"):
+                tool(1)
+                inside.set()
+                await done.wait()
+
+        async def beside():
+            await inside.wait()
+            tool(2)
+            done.set()
+
+        async with session("s", root=root) as s:
+            await asyncio.gather(agent(), beside())
+            return report.of(s).rows
+
+    rows = asyncio.run(main())
+
+    assert [(row.name, row.arguments, row.step) for row in rows] == [
+        ("agent", "", ""),
+        ("tool", "n=1", "inner"),
+        ("tool", "n=2", ""),
+    ]
+
+
 def test_redacted_arguments_stay_redacted(root):
     with session("s", root=root) as s:
         unlock("joan", pin="4711-secret")
