@@ -33,7 +33,7 @@ LAYERS = [
     _forking _recording _recorded _unrecorded _replayed _flow _driving _requests
     _claims _turns _tape _stepping _stream_objects _ending _spec _binding
     _context _lifecycle _managers _arguments _responses _transcripts _chains _usage
-    _preview _row_texts _rows _tables""",
+    _progress _preview _row_texts _rows _tables""",
     # The typed front.
     "decorators _decorate _options _wrapping _kinds _step_runs",
     # Around it.
