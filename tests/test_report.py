@@ -25,6 +25,9 @@ from durable_agent import (
     step_boundary,
 )
 from durable_agent._preview import preview, preview_arguments, printable
+from durable_agent._rows import Where, status_of
+from durable_agent._tables import duration
+from durable_agent.recovery import Recorded, Slot
 from tests.conftest import clean_environment
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=y>&amp;\x1b[31m\u202e\ud83c"
@@ -556,3 +559,48 @@ def test_streams_show_how_they_began_and_models_what_they_said(root):
     assert rows[0].result.startswith("[0")
     assert whole.status == "open"
     assert rows[1].result.startswith("'so")
+
+
+def test_a_report_of_its_own_says_how_much_it_leaves_out(root):
+    with session("s", root=root) as s:
+        for n in range(3):
+            tool(n)
+
+    assert "2 earlier calls are left out" in report.text(s, rows=1)
+    assert "1 earlier call is left out" in report.html(s, rows=2)
+    assert report.html(s) == s._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, ""),
+        (0.0004, "0 ms"),
+        (0.25, "250 ms"),
+        (1.5, "1.5 s"),
+        (59.99, "60.0 s"),
+        (3725.2, "62 min 5 s"),
+    ],
+)
+def test_durations_are_for_people(seconds, shown):
+    assert duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "shown"),
+    [
+        ("value", "", "recorded"),
+        ("error", "", "failed"),
+        ("suspended", "", "suspended"),
+        ("not_applied", "", "not applied"),
+        ("code", "TOOL_OUTCOME_UNKNOWN", "in doubt"),
+        ("code", "TOOL_NOT_STARTED", "not started"),
+        ("code", "ABORTED_BEFORE_DISPATCH", "aborted"),
+        ("code", "RESULT_NOT_STORABLE", "not stored"),
+    ],
+)
+def test_every_kind_of_outcome_has_its_word(status, code, shown):
+    slot = Slot("c", "tool", "t", "k", None, 2, 2, 1, 1, 0)
+    slot.outcome = Recorded(3, 1, 0, status, code)
+
+    assert status_of(slot, Where(state="closed")) == shown
