@@ -148,3 +148,17 @@ __all__ = [
     "step_boundary",
     "tool_call_id",
 ]
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Give an IPython shell ``%durable``: what ``%load_ext durable_agent`` calls."""
+    from durable_agent.integrations import ipython  # noqa: PLC0415 - only in notebooks
+
+    ipython.load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """Take ``%durable`` away, and close its session: ``%unload_ext durable_agent``."""
+    from durable_agent.integrations import ipython  # noqa: PLC0415 - only in notebooks
+
+    ipython.unload(shell)

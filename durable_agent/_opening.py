@@ -17,6 +17,8 @@ from attrs import frozen
 from durable_agent import _current
 from durable_agent._closing import closers
 from durable_agent._core import Core, Options
+from durable_agent._preview import printable
+from durable_agent._progress import watched
 from durable_agent._sync_pool import offload
 from durable_agent.errors import (
     FinishedSessionWarning,
@@ -40,6 +42,8 @@ _LOG = logging.getLogger("durable_agent")
 HOME_VARIABLE: Final = "DURABLE_AGENT_HOME"
 #: The directory that is looked for from the current one upwards.
 HOME_NAME: Final = ".durable_agent"
+#: Characters of a session's id in a progress line.
+_SHOWN_CHARS: Final = 40
 #: How often a task looks whether a lease is free; a thread waits in the kernel.
 _RETRY_SECONDS: Final = 0.05
 
@@ -188,7 +192,9 @@ def _refuse_existing(log: SessionLog) -> None:
 
 
 def _core(request: Request, store: Store, log: SessionLog) -> Core:
-    history = fold(log.heads())
+    opening = f"opening {printable(request.id, _SHOWN_CHARS)}"
+    with watched(log.heads(), log.report.events, opening) as heads:
+        history = fold(heads)
     replay = Replay(history, continued=request.continued)
     replay.start()
     core = Core(

@@ -23,6 +23,8 @@ from durable_agent._driving import adrive, drive, show
 from durable_agent._forking import fork
 from durable_agent._lifecycle import aclose, close
 from durable_agent._recording import record_value, resolution
+from durable_agent._rows import of_core as report_of
+from durable_agent._tables import to_html
 from durable_agent._usage import Usage, usage
 from durable_agent.events import Draft
 from durable_agent.transcript import dialect_named
@@ -302,6 +304,9 @@ class Session:
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<Session {self.id!r} {state} seq={self.seq}>"
+
+    def _repr_html_(self) -> str:
+        return to_html(report_of(self._core))
 
 
 async def _ready(value: Any) -> Any:

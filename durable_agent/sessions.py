@@ -10,6 +10,8 @@ from durable_agent._closing import call_of
 from durable_agent._context import Opening
 from durable_agent._current import FRAME, Frame
 from durable_agent._opening import Request, is_on_unknown, open_core, store_of
+from durable_agent._rows import ROWS, Report, of_history
+from durable_agent._tables import to_html
 from durable_agent._transcripts import Transcript
 from durable_agent._usage import Usage, usage
 from durable_agent.recovery import fold
@@ -238,6 +240,16 @@ class Inspection:
     def close(self) -> None:
         """Give the files up."""
         self._log.close()
+
+    def _report(self, rows: int = ROWS) -> Report:
+        return of_history(self._history, self._log, self.id, rows)
+
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "not finished"
+        return f"<Inspection {self.id!r} {state}>"
+
+    def _repr_html_(self) -> str:
+        return to_html(self._report())
 
     def __enter__(self) -> Self:
         return self

@@ -79,6 +79,9 @@ EXPORTED = [
     "tool_call_id",
 ]
 
+#: What IPython looks for in the module; nobody imports it.
+HOOKS = {"load_ipython_extension", "unload_ipython_extension"}
+
 
 def test_the_public_names_are_these_and_no_others():
     assert durable_agent.__all__ == EXPORTED
@@ -98,7 +101,7 @@ def test_nothing_public_is_left_out_of_all():
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
 
-    assert seen - set(EXPORTED) == set()
+    assert seen - set(EXPORTED) == HOOKS
 
 
 def test_public_names_are_sorted_constants_types_functions():
