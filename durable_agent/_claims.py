@@ -59,6 +59,10 @@ def claim(
     if explicit is not None:
         chosen = _said(claims, explicit, name, arguments)
         if chosen is None:
+            # Graphs run each node in a context of its own: the response was handed out
+            # in another one.
+            resp, chosen = _elsewhere(core, resp, explicit, name, arguments)
+        if chosen is None:
             return resp, explicit, explicit
         chosen.state = "open"
         return resp, chosen.call.token, explicit
@@ -68,6 +72,24 @@ def claim(
                 candidate.state = "open"
                 return resp, candidate.call.token, candidate.call.id
     return None, None, None
+
+
+def _elsewhere(
+    core: Core,
+    resp: str | None,
+    explicit: str,
+    name: str,
+    arguments: Mapping[str, Any],
+) -> tuple[str | None, Claim | None]:
+    """Return the newest response with a tool call of this id; unanswered ones first."""
+    found: tuple[str | None, Claim | None] = (resp, None)
+    for other in reversed(core.claims):
+        chosen = _said(core.claims[other], explicit, name, arguments)
+        if chosen is not None and chosen.state in {"", "error"}:
+            return other, chosen
+        if chosen is not None and found[1] is None:
+            found = other, chosen
+    return found
 
 
 def _said(

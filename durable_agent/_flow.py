@@ -18,6 +18,7 @@ from durable_agent._arguments import make, remember, show_whole
 from durable_agent._chains import link_of
 from durable_agent._claims import claim
 from durable_agent._current import TOOL_CALL_ID, Enclosing, StepFrame
+from durable_agent._frameworks import tool_call_id
 from durable_agent._identity import call_id, short_id
 from durable_agent._requests import Barrier, Eager, Raise, Run, Value, Verdict
 from durable_agent._texts import aborted_text
@@ -141,7 +142,7 @@ class Flow:
             self.parent = outer.call.id
             self.nested = not outer.opens
         if self.spec.kind == "tool" and not self.nested and not self.detached:
-            explicit = TOOL_CALL_ID.get()
+            explicit = TOOL_CALL_ID.get() or tool_call_id(self.short, self.asked)
             found = claim(self.core, self.short, self.asked, explicit)
             self.resp, self.tcid, self.provider_id = found
             self.tcid = short_id(self.tcid)

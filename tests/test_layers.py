@@ -32,7 +32,8 @@ LAYERS = [
     """session sessions _calls _streams _core _current _opening _closing _sealing
     _forking _recording _recorded _unrecorded _replayed _flow _driving _requests
     _claims _turns _tape _stepping _stream_objects _ending _spec _binding
-    _context _lifecycle _managers _arguments _responses _transcripts _chains _usage""",
+    _context _lifecycle _managers _arguments _responses _transcripts _chains _usage
+    _frameworks""",
     # The typed front.
     "decorators _decorate _options _wrapping _kinds _step_runs",
     # Around it.
