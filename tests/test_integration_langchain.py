@@ -145,9 +145,9 @@ def recorded(root):
 
 
 @contextlib.contextmanager
-def again(root):
+def again(root, **options):
     """The session a second time: it only replays."""
-    with pytest.warns(FinishedSessionWarning), session("s", root=root):
+    with pytest.warns(FinishedSessionWarning), session("s", root=root, **options):
         yield
 
 
@@ -272,10 +272,7 @@ def test_tools_made_alike_are_told_apart_by_their_names(root, make):
     with session("s", root=root):
         one.invoke({"query": "x"})
         other.invoke({"query": "x"})
-    with (
-        pytest.warns(FinishedSessionWarning),
-        session("s", root=root, on_divergence="ignore"),
-    ):
+    with again(root, on_divergence="ignore"):
         other.invoke({"query": "x"})
         one.invoke({"query": "x"})
 
