@@ -139,7 +139,7 @@ class Replay:
         parents = set()
         for slot in slots:
             slot.recorded, slot.asked, slot.delivered = True, False, False
-            slot.waiting = False
+            slot.waiting, slot.rewound = False, True
             parents.add(slot.parent)
         for parent in parents:
             known = (s for s in self.history.slots if s.parent == parent)
@@ -161,7 +161,7 @@ class Replay:
 
     def use(self, slot: Slot) -> Slot:
         """Mark a record as asked for."""
-        slot.asked, slot.given_up = True, False
+        slot.asked, slot.given_up, slot.rewound = True, False, False
         if slot.kind != "value":
             self.replayed.append(slot.name)
         return slot

@@ -1,5 +1,7 @@
 """Graphs of LangGraph: killed and run again, paused and resumed."""
 
+# ruff: noqa: E402, PLR0917 - skipped where it is not installed; what is filled in
+
 import asyncio
 import contextlib
 import operator

@@ -97,8 +97,7 @@ def main(root, world, way, point):
         except ToolOutcomeUnknownError as unknown:
             Here.world.note("doubts", unknown.call.name.rpartition(":")[2])
             return
-    for message in out["messages"]:
-        print(message.content)
+    sys.stdout.writelines(f"{message.content}\n" for message in out["messages"])
 
 
 if __name__ == "__main__":
