@@ -6,20 +6,26 @@ the last response that was handed out in the caller's context, in order.
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define
 
 from durable_agent import values
-from durable_agent._current import RESPONSE
+from durable_agent._current import RESPONSE, TOOL_CALL_ID
+from durable_agent._frameworks import tool_call_id
 from durable_agent._identity import short_id
+from durable_agent._requests import Load
+from durable_agent._responses import said
 from durable_agent.recovery import ERROR
 from durable_agent.transcript import calls_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from durable_agent._core import Core
+    from durable_agent._requests import Request
     from durable_agent.recovery import Slot
     from durable_agent.transcript import ToolCall
 
@@ -39,11 +45,67 @@ class Claim:
 def handed_out(core: Core, call: str, response: Any) -> None:
     """Note a response that its caller has now, in the caller's context."""
     RESPONSE.set((call, core))
+    if core.former:
+        core.former.pop(call, None)
     calls = calls_in(response)
     if calls:
         core.claims[call] = [Claim(c) for c in calls]
         while len(core.claims) > _RESPONSES:
             del core.claims[next(iter(core.claims))]
+
+
+def unread(core: Core, explicit: str) -> bool:
+    """Whether the log may have the response whose tool call has this id.
+
+    A graph that is resumed in its middle has it from a state of its own.
+    """
+    if core.former is not None or any(
+        c.call.id == explicit for claims in core.claims.values() for c in claims
+    ):
+        return False
+    if not any(_answered(slot) for slot in core.history.slots):
+        core.former = {}
+    return core.former is None
+
+
+def read_log(core: Core) -> None:
+    """Note the tool calls of recorded responses; does I/O, outside of locks."""
+    found: dict[str, list[Claim]] = {}
+    former: dict[str, int] = {}
+    for slot in [s for s in core.history.slots if _answered(s)][-_RESPONSES:]:
+        # What cannot be read here is asked for again where it is needed.
+        with contextlib.suppress(OSError, LookupError):
+            response = said(core.log, slot)
+            calls = [] if response is None else calls_in(response.response)
+            if calls and slot.outcome is not None and slot.call not in core.claims:
+                found[slot.call] = [Claim(c) for c in calls]
+                former[slot.call] = slot.outcome.seq
+    core.claims = found | core.claims
+    core.former = former
+
+
+def _answered(slot: Slot) -> bool:
+    return slot.kind == "llm" and slot.recorded and slot.outcome is not None
+
+
+def link(
+    core: Core, name: str, arguments: Mapping[str, Any]
+) -> Generator[Request, Any, tuple[str | None, str | None, str | None]]:
+    """Find the tool call that a call answers; see `claim` for what comes back.
+
+    One of a response that this run did not ask for: the code goes on from a state of
+    its own, after that response, and everything before it is taken as used.
+    """
+    explicit = TOOL_CALL_ID.get() or tool_call_id(name, arguments)
+    if explicit is not None and unread(core, explicit):
+        yield Load(partial(read_log, core))
+    found = claim(core, name, arguments, explicit)
+    if found[0] is not None and core.former:
+        seq = core.former.pop(found[0], None)
+        if seq is not None:
+            core.replay.use_up_to(seq)
+            core.turns.moved()
+    return found
 
 
 def claim(

@@ -134,6 +134,12 @@ class Replay:
         for slot in self.history.slots:
             slot.asked = slot.delivered = True
 
+    def use_up_to(self, seq: int) -> None:
+        """Take what ended before an event as used: the code went on from there."""
+        for slot in self.history.slots:
+            if slot.recorded and slot.outcome is not None and slot.outcome.seq <= seq:
+                slot.asked = slot.delivered = True
+
     def rewind(self, slots: Iterable[Slot]) -> None:
         """Make these calls of a suspended call or step replay when asked for again."""
         parents = set()
