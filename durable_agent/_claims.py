@@ -101,9 +101,10 @@ def link(
         yield Load(partial(read_log, core))
     found = claim(core, name, arguments, explicit)
     if found[0] is not None and core.former:
-        seq = core.former.pop(found[0], None)
+        seq = core.former.get(found[0])
         if seq is not None:
-            core.replay.use_up_to(seq)
+            core.replay.use_up_to(seq, found[0])
+            core.replay.ask_again(found[0], short_id(found[1] or ""))
             core.turns.moved()
     return found
 

@@ -7,6 +7,7 @@ import contextlib
 import operator
 import signal
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -29,8 +30,10 @@ from langgraph.types import Command, interrupt
 from durable_agent import (
     CheckpointError,
     FinishedSessionWarning,
+    ReplayDivergedError,
     checkpointed_llm,
     checkpointed_tool,
+    conversation,
     current_call,
     inspect_session,
     session,
@@ -108,6 +111,23 @@ def test_a_killed_agent_goes_on_where_it_was(agent, world, way, point):
     assert sorted(world.lines("effects")) == [["mail"], ["pay"]]
     sent = [line for (line,) in world.lines("requests")]
     assert sorted(sent) == sorted(["0", "2", "3", *KILLS[point]])
+
+
+@pytest.mark.parametrize("opener", ["session", "conversation"])
+@pytest.mark.parametrize("point", ["tools written", *KILLS])
+def test_a_killed_agent_with_a_checkpointer_goes_on_where_it_was(
+    agent, world, point, opener
+):
+    """The graph resumes in its middle, from a file of LangGraph's own."""
+    pytest.importorskip("langgraph.checkpoint.sqlite")
+    first = agent(f"resume {opener}", point)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    second = agent(f"resume {opener}")
+
+    assert second.stdout.splitlines() == TEXTS, second.stderr
+    assert sorted(world.lines("effects")) == [["mail"], ["pay"]]
+    sent = [line for (line,) in world.lines("requests")]
+    assert sorted(sent) == sorted(["0", "2", "3", *KILLS.get(point, [])])
 
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke"])
@@ -388,6 +408,114 @@ def test_a_pause_outlives_the_session(root, kind):
 
     assert out["text"] == "charged 5, [0, 1, 2, 3, 4]"
     assert RAN == [5]
+
+
+def test_a_graph_with_a_state_of_its_own_resumes_in_its_middle(root):
+    """Stopped before its tools, and resumed under a session opened anew."""
+
+    @checkpointed_tool
+    @tool
+    def pay(n: int) -> str:
+        """Pay."""
+        RAN.append(n)
+        return f"paid {n}"
+
+    calls = [[asks("pay", n=1)], [asks("pay", n=2), asks("pay", "tc-2", n=3)]]
+    agent = agents.create_agent(
+        checkpointed_llm(Scripted(calls=calls)),
+        [pay],
+        checkpointer=InMemorySaver(),
+        interrupt_before=["tools"],
+    )
+    config = {"configurable": {"thread_id": "1"}}
+    given = {"messages": [("user", "hi")]}
+    for _ in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FinishedSessionWarning)
+            with session("s", root=root):
+                out = agent.invoke(given, config)
+        given = None
+
+    shown = [m.content for m in out["messages"]]
+    assert shown == ["hi", "", "paid 1", "", "paid 2", "paid 3", "done"]
+    assert sorted(RAN) == [1, 2, 3]
+    assert [name for name, _ in recorded(root)].count("pay") == 3
+    with inspect_session("s", root=root) as looked:
+        calls = [e for e in looked.events() if e.type == "tool/call"]
+    assert all(e.head.meta["resp"] for e in calls)
+
+
+def test_a_tool_that_paused_is_resumed_under_a_session_opened_anew(root):
+    """It is the tool call of a response that only the graph's state still has."""
+    agent = agents.create_agent(
+        checkpointed_llm(Scripted(calls=[[asks("approve", amount=5)]])),
+        [approve],
+        checkpointer=InMemorySaver(),
+    )
+    config = {"configurable": {"thread_id": "1"}}
+    with session("s", root=root):
+        agent.invoke({"messages": [("user", "hi")]}, config)
+    for n in range(5):
+        with again(root):
+            out = agent.invoke(Command(resume=n), config)
+
+    shown = [m.content for m in out["messages"]]
+    assert shown == ["hi", "", "charged 5, [0, 1, 2, 3, 4]", "done"]
+    assert RAN == [5]
+
+
+@pytest.mark.parametrize("opener", [session, conversation])
+def test_an_answered_tool_call_that_a_graph_repeats_is_not_made_again(root, opener):
+    """The graph's own state was not written; the tool call's outcome was."""
+
+    @checkpointed_tool
+    @tool
+    def pay(n: int) -> str:
+        """Pay."""
+        RAN.append(n)
+        return f"paid {n}"
+
+    turn = AIMessage("", tool_calls=[asks("pay", n=1), asks("pay", "tc-2", n=1)])
+
+    @checkpointed_llm
+    def request(messages: list[Any]) -> Any:
+        return turn
+
+    with session("s", root=root):
+        request([("user", "hi")])
+        graph_of(pay).invoke({"messages": [turn]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FinishedSessionWarning)
+        with opener("s", root=root):
+            out = graph_of(pay).invoke({"messages": [turn]})
+
+    assert [m.content for m in out["messages"]] == ["", "paid 1", "paid 1"]
+    assert RAN == [1, 1]
+
+
+def test_a_tool_call_that_has_a_record_is_not_made_by_another_function(root):
+    """Resumed in the middle by edited code, it would pay again."""
+
+    def pay(n: int) -> str:
+        """Pay."""
+        RAN.append(n)
+        return ""
+
+    turn = AIMessage("", tool_calls=[asks("pay", n=1)])
+
+    @checkpointed_llm
+    def request(messages: list[Any]) -> Any:
+        return turn
+
+    with session("s", root=root):
+        request([("user", "hi")])
+        graph_of(checkpointed_tool(tool(pay))).invoke({"messages": [turn]})
+    edited = checkpointed_tool(tool(pay), name="pay_out")
+    with pytest.raises(ReplayDivergedError):
+        with again(root):
+            graph_of(edited).invoke({"messages": [turn]})
+
+    assert RAN == [1]
 
 
 def test_a_pause_is_no_outcome(root):

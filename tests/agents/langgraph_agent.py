@@ -7,6 +7,7 @@ at which the process is killed; "" for none.
 import asyncio
 import os
 import signal
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from durable_agent import (
     ToolOutcomeUnknownError,
     checkpointed_llm,
     checkpointed_tool,
+    conversation,
     session,
 )
 
@@ -82,15 +84,38 @@ def mail(text: str) -> str:
     return f"sent {text}"
 
 
+def saver_of(world):
+    """LangGraph's checkpointer in a file; killed once the tools' writes are in it."""
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    class Saver(SqliteSaver):
+        def put(self, config, checkpoint, metadata, *rest):
+            done = super().put(config, checkpoint, metadata, *rest)
+            if metadata["step"] == 2:
+                Here.point("tools written")
+            return done
+
+    path = Path(world) / "graph.sqlite"
+    return Saver(sqlite3.connect(path, check_same_thread=False))
+
+
 def main(root, world, way, point):
     Here.world = World(world)
     Here.point = lambda label: label == point and os.kill(os.getpid(), signal.SIGKILL)
     model = checkpointed_llm(Scripted())
-    agent = create_agent(model, [pay, look, mail])
     given = {"messages": [("user", "pay and mail")]}
-    with session("s", root=root):
+    opener, saver, config = session, None, None
+    if way.startswith("resume"):
+        opener = conversation if way.endswith("conversation") else session
+        saver, config = saver_of(world), {"configurable": {"thread_id": "1"}}
+        if saver.get(config) is not None:
+            given = None
+    agent = create_agent(model, [pay, look, mail], checkpointer=saver)
+    with opener("s", root=root):
         try:
-            if way == "ainvoke":
+            if saver is not None:
+                out = agent.invoke(given, config, durability="sync")
+            elif way == "ainvoke":
                 out = asyncio.run(agent.ainvoke(given))
             else:
                 out = agent.invoke(given)
