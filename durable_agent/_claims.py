@@ -68,20 +68,26 @@ def unread(core: Core, explicit: str) -> bool:
     return core.former is None
 
 
-def read_log(core: Core) -> None:
-    """Note the tool calls of recorded responses; does I/O, outside of locks."""
-    found: dict[str, list[Claim]] = {}
-    former: dict[str, int] = {}
+def read_log(core: Core) -> list[tuple[str, list[Claim], int]]:
+    """Return the tool calls of recorded responses; does I/O, outside of locks."""
+    found = []
     for slot in [s for s in core.history.slots if _answered(s)][-_RESPONSES:]:
         # What cannot be read here is asked for again where it is needed.
         with contextlib.suppress(OSError, LookupError):
             response = said(core.log, slot)
             calls = [] if response is None else calls_in(response.response)
-            if calls and slot.outcome is not None and slot.call not in core.claims:
-                found[slot.call] = [Claim(c) for c in calls]
-                former[slot.call] = slot.outcome.seq
-    core.claims = found | core.claims
-    core.former = former
+            if calls and slot.outcome is not None:
+                found.append((slot.call, [Claim(c) for c in calls], slot.outcome.seq))
+    return found
+
+
+def _note(core: Core, read: list[tuple[str, list[Claim], int]]) -> None:
+    """Note what was read, unless another call did so meanwhile."""
+    if core.former is not None:
+        return
+    fresh = [each for each in read if each[0] not in core.claims]
+    core.claims = {call: claims for call, claims, _ in fresh} | core.claims
+    core.former = {call: seq for call, _, seq in fresh}
 
 
 def _answered(slot: Slot) -> bool:
@@ -98,7 +104,7 @@ def link(
     """
     explicit = TOOL_CALL_ID.get() or tool_call_id(name, arguments)
     if explicit is not None and unread(core, explicit):
-        yield Load(partial(read_log, core))
+        _note(core, (yield Load(partial(read_log, core))))
     found = claim(core, name, arguments, explicit)
     if found[0] is not None and core.former:
         seq = core.former.get(found[0])
