@@ -351,6 +351,64 @@ def test_what_langchain_fills_in_arrives_and_is_no_part_of_the_call(root, plain)
     assert recorded(root)[0][3] == {"query": "a", "limit": 3}
 
 
+class DecoratedInside(BaseTool):
+    """Its author put the decorator on the methods."""
+
+    name: str = "search"
+    description: str = "d"
+    args_schema: Any = Args
+
+    @checkpointed_tool
+    def _run(
+        self,
+        query: str,
+        limit: int = 3,
+        *,
+        config: RunnableConfig,
+        run_manager: CallbackManagerForToolRun | None = None,
+    ) -> Any:
+        assert run_manager is not None
+        assert config["configurable"]["thread"]
+        return search(query, limit)
+
+    @checkpointed_tool
+    async def _arun(self, query: str, limit: int = 3, *, config: RunnableConfig) -> Any:
+        assert config["configurable"]["thread"]
+        return await asearch(query, limit)
+
+
+def test_methods_of_a_class_may_be_decorated_themselves(root):
+    made = DecoratedInside()
+    config = {"configurable": {"thread": "1"}}
+
+    def run():
+        call = tool_call({"query": "a"})
+        return made.invoke(call, config), asyncio.run(made.ainvoke(call, config))
+
+    with session("s", root=root):
+        first = run()
+    with again(root):
+        assert run() == first
+
+    assert RAN == [("a", "tc-1"), ("a", "tc-1")]
+    assert [call[2:] for call in recorded(root)] == [
+        ("tc-1", {"query": "a", "limit": 3})
+    ] * 2
+
+
+def test_the_bound_method_of_a_tool_may_be_decorated(root):
+    invoked = checkpointed_tool(tool(search).invoke)
+
+    with session("s", root=root):
+        first = invoked({"query": "a"}, {"configurable": {"client": object()}})
+    with again(root):
+        second = invoked({"query": "a"}, {"configurable": {"client": object()}})
+
+    assert first == second == "3 x a"
+    assert len(RAN) == 1
+    assert recorded(root)[0][3] == {"input": {"query": "a"}, "kwargs": {}}
+
+
 def test_annotations_that_are_text_are_understood(root):
     def look(query: "str", config: "RunnableConfig", extra: "Missing" = None) -> "str":  # noqa: F821
         """Look."""

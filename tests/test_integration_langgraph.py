@@ -40,6 +40,7 @@ from durable_agent import (
     step_boundary,
 )
 from tests.agents.world import World
+from tests.conftest import PROJECT
 
 AGENT = Path(__file__).parent / "agents" / "langgraph_agent.py"
 
@@ -145,6 +146,16 @@ def test_a_side_effect_that_was_cut_off_is_in_doubt_and_not_made_again(
     assert len(happened) == point.endswith("end")
     sent = [line for (line,) in world.lines("requests")]
     assert len(sent) == len(set(sent))
+
+
+def test_the_example_does_what_it_says(run_python):
+    done = run_python("-W", "error", PROJECT / "examples" / "langchain_tools.py")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines.count("  killed") == 1
+    assert "  the model says: Ann and Bob are reminded." in lines
+    assert lines[-1] == "2 e-mails, 0 of all lines twice"
 
 
 # --- agents and tool nodes ------------------------------------------------------------
