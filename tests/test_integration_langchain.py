@@ -91,6 +91,12 @@ class AsyncSearchTool(SearchTool):
         return await asearch(query, limit)
 
 
+class NamedTool(SearchTool):
+    def _run(self, query: str, limit: int = 3) -> str:
+        seen(query)
+        return self.name
+
+
 def both():
     return StructuredTool.from_function(search, asearch)
 
@@ -261,7 +267,7 @@ def test_a_tool_that_is_decorated_already_stays_itself():
     "make",
     [
         lambda name: StructuredTool.from_function(_send_to(name), name=name),
-        lambda name: SearchTool(name=name),
+        lambda name: NamedTool(name=name),
     ],
     ids=["function", "class"],
 )
@@ -270,11 +276,11 @@ def test_tools_made_alike_are_told_apart_by_their_names(root, make):
     one, other = (checkpointed_tool(make(name)) for name in ("one", "other"))
 
     with session("s", root=root):
-        one.invoke({"query": "x"})
-        other.invoke({"query": "x"})
+        assert one.invoke({"query": "x"}) == "one"
+        assert other.invoke({"query": "x"}) == "other"
     with again(root, on_divergence="ignore"):
-        other.invoke({"query": "x"})
-        one.invoke({"query": "x"})
+        assert other.invoke({"query": "x"}) == "other"
+        assert one.invoke({"query": "x"}) == "one"
 
     assert [call[1] for call in recorded(root)] == ["one", "other"]
     assert len(RAN) == 2
