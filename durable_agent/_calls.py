@@ -14,7 +14,7 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
-from durable_agent import _current, _managers, _streams
+from durable_agent import _current, _frameworks, _managers, _streams
 from durable_agent._claims import handed_out
 from durable_agent._current import FRAME, RESPONSE, STEP, TOOL_CALL_ID, Frame
 from durable_agent._driving import adrive, drive
@@ -190,6 +190,7 @@ def prepare(
     short = target.short_name
     if spec.name is not None:
         name = short = spec.name if isinstance(spec.name, str) else spec.name(bound)
+    short = spec.short or short
     effect = spec.effect if isinstance(spec.effect, str) else spec.effect(bound)
     if effect not in EFFECTS:
         raise DecorationError(
@@ -197,7 +198,10 @@ def prepare(
             advice=f"Use one of {sorted(EFFECTS)}.",
         )
     encoded = encode_arguments(
-        bound, ignore=spec.ignore, redact=spec.redact, salt=core.salt
+        bound,
+        ignore=spec.ignore | _frameworks.injected(target, bound),
+        redact=spec.redact,
+        salt=core.salt,
     )
     key = None
     if spec.key is not None:

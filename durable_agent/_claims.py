@@ -6,20 +6,26 @@ the last response that was handed out in the caller's context, in order.
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define
 
 from durable_agent import values
-from durable_agent._current import RESPONSE
+from durable_agent._current import RESPONSE, TOOL_CALL_ID
+from durable_agent._frameworks import tool_call_id
 from durable_agent._identity import short_id
+from durable_agent._requests import Load
+from durable_agent._responses import said
 from durable_agent.recovery import CANCEL_CAUSE, ERROR, ERROR_CAUSE
 from durable_agent.transcript import calls_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from durable_agent._core import Core
+    from durable_agent._requests import Request
     from durable_agent.recovery import Slot
     from durable_agent.transcript import ToolCall
 
@@ -42,6 +48,8 @@ def handed_out(core: Core, call: str, response: Any, *, side: bool = False) -> N
     One ``side`` request, such as a title, does not come between a response and its
     tools.
     """
+    if core.former:
+        core.former.pop(call, None)
     calls = calls_in(response)
     if calls or not side:
         RESPONSE.set((call, core))
@@ -49,6 +57,67 @@ def handed_out(core: Core, call: str, response: Any, *, side: bool = False) -> N
         core.claims[call] = [Claim(c) for c in calls]
         while len(core.claims) > _RESPONSES:
             del core.claims[next(iter(core.claims))]
+
+
+def unread(core: Core, explicit: str) -> bool:
+    """Whether the log may have the response whose tool call has this id.
+
+    A graph that is resumed in its middle has it from a state of its own.
+    """
+    if core.former is not None or any(
+        c.call.id == explicit for claims in core.claims.values() for c in claims
+    ):
+        return False
+    if not any(_answered(slot) for slot in core.history.slots):
+        core.former = {}
+    return core.former is None
+
+
+def read_log(core: Core) -> list[tuple[str, list[Claim], int]]:
+    """Return the tool calls of recorded responses; does I/O, outside of locks."""
+    found = []
+    for slot in [s for s in core.history.slots if _answered(s)][-_RESPONSES:]:
+        # What cannot be read here is asked for again where it is needed.
+        with contextlib.suppress(OSError, LookupError):
+            response = said(core.log, slot)
+            calls = [] if response is None else calls_in(response.response)
+            if calls and slot.outcome is not None:
+                found.append((slot.call, [Claim(c) for c in calls], slot.outcome.seq))
+    return found
+
+
+def _note(core: Core, read: list[tuple[str, list[Claim], int]]) -> None:
+    """Note what was read, unless another call did so meanwhile."""
+    if core.former is not None:
+        return
+    fresh = [each for each in read if each[0] not in core.claims]
+    core.claims = {call: claims for call, claims, _ in fresh} | core.claims
+    core.former = {call: seq for call, _, seq in fresh}
+
+
+def _answered(slot: Slot) -> bool:
+    return slot.kind == "llm" and slot.recorded and slot.outcome is not None
+
+
+def link(
+    core: Core, name: str, arguments: Mapping[str, Any]
+) -> Generator[Request, Any, tuple[str | None, str | None, str | None]]:
+    """Find the tool call that a call answers; see `claim` for what comes back.
+
+    One of a response that this run did not ask for: the code goes on from a state of
+    its own, after that response, and everything before it is taken as used.
+    """
+    explicit = TOOL_CALL_ID.get() or tool_call_id(name, arguments)
+    if explicit is not None and unread(core, explicit):
+        _note(core, (yield Load(partial(read_log, core))))
+    found = claim(core, name, arguments, explicit)
+    if found[0] is not None and core.former:
+        seq = core.former.get(found[0])
+        if seq is not None:
+            core.replay.use_up_to(seq, found[0])
+            core.replay.ask_again(found[0], short_id(found[1] or ""))
+            core.turns.moved()
+    return found
 
 
 def claim(
@@ -64,6 +133,10 @@ def claim(
     if explicit is not None:
         chosen = _said(claims, explicit, name, arguments)
         if chosen is None:
+            # Graphs run each node in a context of its own: the response was handed out
+            # in another one.
+            resp, chosen = _elsewhere(core, resp, explicit, name, arguments)
+        if chosen is None:
             return resp, explicit, explicit
         chosen.state = "open"
         return resp, chosen.call.token, explicit
@@ -77,6 +150,24 @@ def claim(
             candidate.state = "open"
             return resp, candidate.call.token, candidate.call.id
     return None, None, None
+
+
+def _elsewhere(
+    core: Core,
+    resp: str | None,
+    explicit: str,
+    name: str,
+    arguments: Mapping[str, Any],
+) -> tuple[str | None, Claim | None]:
+    """Return the newest response with a tool call of this id; unanswered ones first."""
+    found: tuple[str | None, Claim | None] = (resp, None)
+    for other in reversed(core.claims):
+        chosen = _said(core.claims[other], explicit, name, arguments)
+        if chosen is not None and chosen.state in {"", "error"}:
+            return other, chosen
+        if chosen is not None and found[1] is None:
+            found = other, chosen
+    return found
 
 
 def _said(

@@ -112,6 +112,9 @@ class Core:
     chains: Chains = field(factory=Chains)
     #: response -> its tool calls not yet answered in this run; see ``_claims``.
     claims: dict[str, list[Any]] = field(factory=dict)
+    #: Responses of former runs among them that this run did not ask for, with the seq
+    #: of each; None: not looked for.
+    former: dict[str, int] | None = None
     #: Attempts whose unknown outcome was raised in this run.
     told_unknown: set[tuple[str, int]] = field(factory=set)
     warned: set[str] = field(factory=set)

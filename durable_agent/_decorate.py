@@ -11,8 +11,9 @@ import inspect
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
+from durable_agent import _frameworks
 from durable_agent._options import check_parameters, merge
-from durable_agent._spec import ADAPTERS, Spec
+from durable_agent._spec import Spec
 from durable_agent._wrapping import Front, Wrapper, front_of, recorded, wrap
 from durable_agent.errors import DecorationError
 
@@ -50,8 +51,9 @@ def decorate(obj: Any, how: Spec | str | None) -> Any:
     if decorated is not None:
         return decorated
     if isinstance(how, Spec):
-        for adapt in ADAPTERS:
-            adapted = adapt(obj, how)
+        _frameworks.prepare()
+        for integration in _frameworks.integrations():
+            adapted = integration.adapt(obj, how)
             if adapted is not None:
                 return adapted
     _refuse_objects(obj)

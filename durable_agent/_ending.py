@@ -12,6 +12,7 @@ from attrs import frozen
 from durable_agent import events as ev
 from durable_agent import values
 from durable_agent._claims import answered
+from durable_agent._frameworks import control_flow
 from durable_agent._mark import mark
 from durable_agent._requests import Barrier, Eager, HandOut
 from durable_agent.errors import (
@@ -48,7 +49,7 @@ def register_control_flow(cls: type[BaseException]) -> None:
 
 def is_control_flow(error: BaseException) -> bool:
     """Whether an exception is a framework's pause."""
-    return isinstance(error, tuple(_CONTROL_FLOW))
+    return isinstance(error, (*_CONTROL_FLOW, *control_flow()))
 
 
 @frozen

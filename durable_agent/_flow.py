@@ -16,8 +16,8 @@ from durable_agent import _recorded, _unrecorded
 from durable_agent import events as ev
 from durable_agent._arguments import make, remember, show_whole
 from durable_agent._chains import link_of
-from durable_agent._claims import claim
-from durable_agent._current import TOOL_CALL_ID, Enclosing, StepFrame
+from durable_agent._claims import link
+from durable_agent._current import Enclosing, StepFrame
 from durable_agent._identity import call_id, short_id
 from durable_agent._requests import Barrier, Eager, Raise, Run, Value, Verdict
 from durable_agent._texts import aborted_text
@@ -90,7 +90,7 @@ class Flow:
         core.check()
         if core.cancelled is not None:
             return Raise(self.aborted())
-        self._place()
+        yield from self._place()
         slot = core.replay.take(self.parent, self.identity.key, self.resp, self.tcid)
         if slot is None:
             slot = yield from _recorded.take_similar(self)
@@ -131,7 +131,7 @@ class Flow:
         yield from self._prepare()
         return (yield from self._checkpoint(slot))
 
-    def _place(self) -> None:
+    def _place(self) -> Generator[Request, Any, None]:
         """Find the call's place: parent, and the tool call that it answers."""
         outer = self.frame.enclosing
         self.detached = self.frame.detached
@@ -141,8 +141,7 @@ class Flow:
             self.parent = outer.call.id
             self.nested = not outer.opens
         if self.spec.kind == "tool" and not self.nested and not self.detached:
-            explicit = TOOL_CALL_ID.get()
-            found = claim(self.core, self.short, self.asked, explicit)
+            found = yield from link(self.core, self.short, self.asked)
             self.resp, self.tcid, self.provider_id = found
             self.tcid = short_id(self.tcid)
 

@@ -105,10 +105,14 @@ def merge(first: Spec, second: Spec) -> Spec:
                 "(``__wrapped__``) again.",
             )
     added = second.given - first.given
-    if not added:
+    short = first.short or second.short
+    if not added and short == first.short:
         return first
     return evolve(
-        first, given=first.given | added, **{name: theirs[name] for name in added}
+        first,
+        short=short,
+        given=first.given | added,
+        **{name: theirs[name] for name in added},
     )
 
 

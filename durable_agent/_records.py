@@ -84,6 +84,8 @@ class Slot:
     off: bool = False
     #: Its caller was cancelled before it had anything: it may be asked for again.
     given_up: bool = False
+    #: It replays again, since what was around it was paused, not left out.
+    rewound: bool = False
     #: A later slot is the retry of this one.
     retried: bool = False
 

@@ -80,9 +80,9 @@ def _unused(core: Core) -> str:
 
 def _was_handed_out(slot: Slot) -> bool:
     outcome = slot.outcome
-    return (
-        outcome is not None and outcome.handed and outcome.status in {"value", "error"}
-    )
+    if outcome is None or slot.rewound:
+        return False
+    return outcome.handed and outcome.status in {"value", "error"}
 
 
 def seal(core: Core) -> None:

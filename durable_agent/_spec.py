@@ -37,6 +37,8 @@ class Spec:
 
     kind: Literal["llm", "tool"]
     name: str | Callable[[Mapping[str, Any]], str] | None = None
+    #: What a model calls it, where an integration knows that; no option of the user's.
+    short: str | None = None
     key: str | Callable[[Mapping[str, Any]], Any] | None = None
     ignore: frozenset[str] = frozenset()
     redact: frozenset[str] = frozenset()
@@ -69,6 +71,8 @@ class Origin:
         self._signatures: dict[bool, inspect.Signature] = {}
         self._stubs: dict[bool, Callable[..., dict[str, Any]] | None] = {}
         self._state: tuple[Any, ...] = ()
+        #: Parameters that frameworks fill in, for this code and so many frameworks.
+        self.injected: tuple[Any, int, frozenset[str]] | None = None
 
     @functools.cached_property
     def short_name(self) -> str:
@@ -273,11 +277,6 @@ def module_name(module: str) -> str:
         return str(spec.name)
     file = getattr(main, "__file__", None)
     return PurePath(file).stem if file else "__main__"
-
-
-#: Hooks for objects that are not functions: each returns an object of the same type
-#: with its insides decorated, or None if the object is none of its own.
-ADAPTERS: Final[list[Callable[[Any, Spec], Any | None]]] = []
 
 
 def _anything(*args: Any, **kwargs: Any) -> None: ...

@@ -18,6 +18,7 @@ from durable_agent._recorded import (
     wait_for_turn,
 )
 from durable_agent._requests import Load, Raise, Value
+from durable_agent._value_canonical import compared
 from durable_agent.errors import (
     ContinuedSessionWarning,
     ReplayDivergedError,
@@ -135,7 +136,7 @@ def diverged(flow: Flow, slot: Slot) -> Generator[Request, Any, ReplayDivergedEr
     now = orjson.loads(flow.identity.raw)
     found: tuple[str, Any, Any] | None = ("function", slot.name, flow.name)
     if slot.name == flow.name:
-        found = first_difference(recorded, now)
+        found = first_difference(compared(recorded), compared(now))
     path, old, new = found or ("occurrence", 1, 2)
     return ReplayDivergedError(
         f"{flow.name} asks for what the log does not have, while {slot.name} (seq "

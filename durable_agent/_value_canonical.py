@@ -5,6 +5,7 @@ Works on the tagged JSON and rebuilds nothing, so it needs no type to be loaded.
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
 #: 16 bytes: 32 hex characters.
 _DIGEST_BYTES: Final = 16
 #: pydantic does not compare which fields were set.
-_NOT_COMPARED: Final = "__pydantic_fields_set__"
+_NOT_COMPARED: Final = frozenset({"__pydantic_fields_set__"})
+#: LangChain draws the ids of messages anew at each run. What removes a message names it
+#: by its id, and is none of these.
+_MESSAGES: Final = re.compile(
+    r"langchain_core\.messages\.\w+:(Human|AI|System|Tool|Function|Chat)"
+    r"Message(Chunk)?"
+)
+_DRAWN_ANEW: Final = _NOT_COMPARED | {"id"}
 
 
 def digest(canonical: bytes) -> str:
@@ -35,6 +43,20 @@ def canonical_tree(tree: Json) -> Json:
     Members of JSON objects are sorted when they are written.
     """
     return _walk(tree, {})
+
+
+def compared(tree: Json) -> Json:
+    """Return tagged JSON without what does not tell objects apart, in its own order."""
+    if type(tree) is list:
+        return [compared(item) for item in tree]
+    if type(tree) is not dict:
+        return tree
+    done = {name: compared(value) for name, value in tree.items()}
+    body = done.get("$obj")
+    if len(done) == 1 and type(body) is dict and type(body.get("state")) is dict:
+        for name in _left_out(body.get("type")):
+            body["state"].pop(name, None)
+    return done
 
 
 def _dump(tree: Json) -> bytes:
@@ -71,8 +93,9 @@ def _sorted(tag: str, done: dict[str, Any]) -> Json:
         return {tag: sorted(body, key=lambda pair: _dump(pair[0]))}
     if tag == "$obj":
         state = body.get("state")
-        if type(state) is dict and _NOT_COMPARED in state:
-            rest = {k: v for k, v in state.items() if k != _NOT_COMPARED}
+        left_out = _left_out(body.get("type"))
+        if type(state) is dict and not left_out.isdisjoint(state):
+            rest = {k: v for k, v in state.items() if k not in left_out}
             return {tag: {**body, "state": rest}}
         return done
     if tag == "$error":
@@ -80,6 +103,13 @@ def _sorted(tag: str, done: dict[str, Any]) -> Json:
     if tag == "$ndarray":
         return {tag: {k: v for k, v in body.items() if k != "order"}}
     return {tag: sorted(body, key=_dump)}
+
+
+def _left_out(type_name: Any) -> frozenset[str]:
+    """Return the attributes of a class that do not tell its objects apart."""
+    if type(type_name) is str and _MESSAGES.fullmatch(type_name):
+        return _DRAWN_ANEW
+    return _NOT_COMPARED
 
 
 def _without_text(entry: Any) -> Json:

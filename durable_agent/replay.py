@@ -8,6 +8,7 @@ the path (`off_path`).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from attrs import define, field, frozen
@@ -134,12 +135,40 @@ class Replay:
         for slot in self.history.slots:
             slot.asked = slot.delivered = True
 
+    def use_up_to(self, seq: int, resp: str | None = None) -> None:
+        """Miss nothing that ended before an event: the code goes on from there.
+
+        Nor what answered tool calls of ``resp``, which its state may have as well. What
+        is asked for all the same replays.
+        """
+        for slot in self.history.slots:
+            if slot.asked or not slot.recorded or slot.outcome is None:
+                continue
+            if slot.outcome.seq <= seq or (resp is not None and slot.resp == resp):
+                slot.asked = slot.delivered = slot.given_up = True
+
+    def ask_again(self, resp: str, tcid: str) -> None:
+        """Let what a former run answered a tool call with replay, in any run."""
+        for slot in self.history.by_tool_call.get((resp, tcid), ()):
+            outcome = slot.outcome
+            if slot.recorded and outcome is not None and outcome.status == "value":
+                slot.given_up = slot.asked
+
+    def _goes_on_at(self, request: Slot) -> None:
+        """Tell whether this run begins in the middle of a conversation."""
+        if self.replayed_model or self.live_responses or request.extends < 0:
+            return
+        slots = self.history.slots
+        at = bisect_left(slots, request.extends, key=lambda slot: slot.first)
+        if at < len(slots) and not slots[at].asked:
+            self.use_up_to(request.intent)
+
     def rewind(self, slots: Iterable[Slot]) -> None:
         """Make these calls of a suspended call or step replay when asked for again."""
         parents = set()
         for slot in slots:
             slot.recorded, slot.asked, slot.delivered = True, False, False
-            slot.waiting = False
+            slot.waiting, slot.rewound = False, True
             parents.add(slot.parent)
         for parent in parents:
             known = (s for s in self.history.slots if s.parent == parent)
@@ -161,7 +190,9 @@ class Replay:
 
     def use(self, slot: Slot) -> Slot:
         """Mark a record as asked for."""
-        slot.asked, slot.given_up = True, False
+        if slot.kind == "llm" and slot.parent is None:
+            self._goes_on_at(slot)
+        slot.asked, slot.given_up, slot.rewound = True, False, False
         if slot.kind != "value":
             self.replayed.append(slot.name)
         return slot
@@ -251,9 +282,13 @@ class Replay:
             return harmless
         if tcid is not None and resp is not None and resp not in self.live_responses:
             answered = self.history.by_tool_call.get((resp, tcid), ())
-            other = next((s for s in answered if s.recorded and not s.asked), None)
+            other = next((s for s in answered if s.recorded and _is_open(s)), None)
             return None if other is None else OffPath(other, dangerous=True)
         return OffPath(effects[0], dangerous=True) if effects else harmless
+
+
+def _is_open(slot: Slot) -> bool:
+    return not slot.asked or slot.given_up
 
 
 def _given_up(slot: Slot) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 from attrs import field, frozen
 
-from durable_agent import _calls, _current
+from durable_agent import _calls, _current, _frameworks
 from durable_agent import events as ev
 from durable_agent._arguments import whole_events
 from durable_agent._binding import bound_to
@@ -339,6 +339,7 @@ def make(core: Core) -> Session:
     core.recovery = recovery
     # Whoever opened it may call anything while a thread that it started waits.
     core.turns.seen_thread()
+    _frameworks.prepare()
     _current.opened(core)
     return Session(core, recovery)
 

@@ -9,7 +9,8 @@ import pickle
 
 import pytest
 
-from durable_agent import _spec, _wrapping
+from durable_agent import _frameworks, _wrapping
+from durable_agent._frameworks import Integration
 from durable_agent._options import make_spec, merge
 from durable_agent.decorators import checkpointed_llm, checkpointed_tool, step_boundary
 from durable_agent.errors import DecorationError
@@ -272,8 +273,8 @@ def test_an_adapter_answers_for_objects_of_its_framework(monkeypatch):
             return obj
         return None
 
-    monkeypatch.setattr(_spec, "ADAPTERS", [adapt])
-    monkeypatch.setattr("durable_agent._decorate.ADAPTERS", [adapt])
+    monkeypatch.setitem(_frameworks.KNOWN, __name__, "found already")
+    monkeypatch.setitem(_frameworks._found, __name__, Integration(adapt=adapt))
     framework = Invoked()
 
     assert checkpointed_tool(framework, effect="read_only") is framework

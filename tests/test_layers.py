@@ -33,7 +33,8 @@ LAYERS = [
     _forking _recording _recorded _unrecorded _replayed _flow _driving _requests
     _claims _turns _tape _stepping _stream_objects _stream_helpers _ending _spec
     _binding _context _lifecycle _managers _arguments _responses _results _transcripts
-    _chains _usage _progress _preview _row_texts _rows _tables""",
+    _chains _usage _progress _preview _row_texts _rows _tables
+    _frameworks""",
     # The typed front.
     "decorators _decorate _options _wrapping _kinds _step_runs",
     # Around it.

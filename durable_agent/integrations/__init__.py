@@ -1,5 +1,7 @@
-"""What is known of frameworks and tools around us, one small module each.
+"""What is known of frameworks, one module each, imported only where they are loaded.
 
-Each begins with what it does not do, and imports nothing of its framework: what it
-needs of it is handed to it, or looked up among the loaded modules.
+Each module has an ``INTEGRATION`` (see ``durable_agent._frameworks``), begins with what
+it does not do, and imports nothing of its framework: what it needs of it is looked up
+among the loaded modules. There is nothing to call here.
+``ipython`` alone is not asked about objects: notebooks load it by its magic.
 """
