@@ -24,6 +24,7 @@ from durable_agent.errors import (
     ReplayDivergedError,
     ReplayDivergedWarning,
 )
+from durable_agent.recovery import is_open
 from durable_agent.replay import END, last_request
 from durable_agent.transcript import continues, read
 
@@ -48,8 +49,11 @@ def judge(flow: Flow) -> Generator[Request, Any, Value | Raise | None]:
         if (flow.resp, flow.tcid) in core.history.closers:
             return closed(flow)
     before = replay.retry_of(flow.parent, flow.identity.key, flow.resp, flow.tcid)
-    if before is not None and (before.call, before.attempt) in core.told_unknown:
-        # A blanket retry around the tool must not run what may have happened.
+    if before is None or (before.call, before.attempt) not in core.told_unknown:
+        before = _in_doubt(flow)
+    if before is not None:
+        # A blanket retry around the tool must not run what may have happened, nor may
+        # code that goes on from a state of its own.
         call = yield from recorded_call(core, before)
         return unknown(flow, before, call)
     if replay.continued:
@@ -71,6 +75,20 @@ def judge(flow: Flow) -> Generator[Request, Any, Value | Raise | None]:
     if off is None:
         return None
     return (yield from _off_path(flow, off, could_wait))
+
+
+def _in_doubt(flow: Flow) -> Slot | None:
+    """Return what an earlier run recorded for this tool call, if nobody knows its end.
+
+    The continued conversation has told the model so.
+    """
+    core = flow.core
+    if not core.replay.continued or flow.resp is None or flow.tcid is None:
+        return None
+    found = core.history.by_tool_call.get((flow.resp, flow.tcid))
+    if not found or not found[-1].recorded or not is_open(found[-1]):
+        return None
+    return found[-1] if flow.effect == "side_effect" else None
 
 
 def _continue(flow: Flow) -> Generator[Request, Any, bool]:

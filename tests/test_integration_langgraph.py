@@ -77,7 +77,6 @@ TEXTS = ["pay and mail", "", "paid 5", "nothing at a", "", "sent paid", "all don
 KILLS = {
     "model 0: begin": [],
     "model 0: end": ["0"],
-    "body look: begin": [],
     "model 2: end": ["2"],
     "model 3: end": ["3"],
 }

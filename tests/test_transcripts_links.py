@@ -11,6 +11,7 @@ from durable_agent import (
     TOOL_OUTCOME_UNKNOWN,
     EqualCallsWarning,
     ResultNotStorableWarning,
+    ToolOutcomeUnknownError,
     TranscriptError,
     TranscriptWarning,
     checkpointed_llm,
@@ -523,3 +524,30 @@ def test_a_response_that_failed_is_no_turn(root):
     with session("s", root=root) as s:
         ask([user("a")])
         assert s.messages() == [user("a")]
+
+
+def test_what_the_model_was_told_is_in_doubt_is_not_run_for_the_same_tool_call(root):
+    """A graph that goes on from a state of its own asks for its tools again."""
+    ran = []
+
+    @checkpointed_tool(name="once")
+    def once():
+        ran.append(1)
+        return "done"
+
+    ask = model(wants(("once", {}, "t1")))
+    with session("s", root=root) as s:
+        ask([user("a")])
+        with tool_call_id("t1"):
+            once()
+        events = list(s.events())
+        crash(s)
+    cut(root / "s", next(e.seq for e in events if e.type == "tool/call") + 1)
+    with conversation("s", root=root) as s:
+        with pytest.raises(ToolOutcomeUnknownError), tool_call_id("t1"):
+            once()
+        s.append("app/note")
+        with pytest.raises(ToolOutcomeUnknownError), tool_call_id("t1"):
+            once()
+        assert codes(s.messages()) == [TOOL_OUTCOME_UNKNOWN]
+    assert ran == [1]
