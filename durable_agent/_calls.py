@@ -27,6 +27,7 @@ from durable_agent._spec import asked, at_default, bind, flatten, lift
 from durable_agent._stepping import enter_step, leave_step
 from durable_agent.errors import DecorationError, DurableError
 from durable_agent.outcomes import EFFECTS
+from durable_agent.transcript import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -132,8 +133,9 @@ def delivered(flow: Flow, value: Any) -> None:
     """Note what the caller has now: a response's tool calls may be answered."""
     if flow.spec.kind == "llm" and flow.slot is not None:
         side = not flow.spec.transcript
-        handed_out(flow.core, flow.slot.call, value, side=side)
-        flow.core.chains.answered(flow.slot.first, value)
+        response = whole(value)
+        handed_out(flow.core, flow.slot.call, response, side=side)
+        flow.core.chains.answered(flow.slot.first, response)
 
 
 def abandon(flow: Flow, error: BaseException) -> None:

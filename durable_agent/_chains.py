@@ -22,7 +22,6 @@ from durable_agent._conversations import newest
 from durable_agent._requests import Load
 from durable_agent._responses import recorded_arguments, said
 from durable_agent.transcript import (
-    assembled,
     essence,
     fingerprint,
     goes_on_after,
@@ -105,9 +104,10 @@ class Chains:
                 continue
             # What cannot be read here is gone on with by nobody.
             with contextlib.suppress(OSError, LookupError):
-                link = _link(slot.name, recorded_arguments(core.log, slot))
-                if link is not None:
-                    tip = _Tip(link, slot)
+                bound = recorded_arguments(core.log, slot)
+                messages = messages_in(bound)
+                if messages:
+                    tip = _Tip(_link(slot.name, bound, messages), slot)
                     answer = said(core.log, slot)
                     if answer is not None and answer.complete:
                         _add_turn(tip, answer.response)
@@ -139,10 +139,8 @@ class Chains:
     def answered(self, seq: int, response: Any) -> None:
         """Note what a request was answered with."""
         tip = self._tips.get(seq)
-        if tip is None:
-            return
-        found = assembled(response) if isinstance(response, list) else None
-        _add_turn(tip, response if found is None else found.response)
+        if tip is not None:
+            _add_turn(tip, response)
 
 
 def _parted(slots: list[Slot], most: int) -> tuple[list[Slot], list[Slot]]:
@@ -235,22 +233,24 @@ def link_of(
 
     None: it has no messages.
     """
-    link = _link(name, bound)
-    if link is None:
-        return None
-    chains, after = core.chains, goes_on_after(bound)
-    extends = None
-    for most in (_READ, _TIPS):
-        if extends is None and chains.unread(core):
-            yield Load(partial(chains.read_log, core, most))
-        extends = chains.extended(messages_in(bound), link, after)
-    return evolve(link, extends=extends)
-
-
-def _link(name: str, bound: Mapping[str, Any]) -> Link | None:
     messages = messages_in(bound)
     if not messages:
         return None
+    link = _link(name, bound, messages)
+    chains, after = core.chains, goes_on_after(bound)
+    extends = None
+    for most in (_READ, _TIPS):
+        more = chains.unread(core)
+        if more:
+            yield Load(partial(chains.read_log, core, most))
+        if more or most == _READ:
+            extends = chains.extended(messages, link, after)
+        if extends is not None:
+            break
+    return evolve(link, extends=extends)
+
+
+def _link(name: str, bound: Mapping[str, Any], messages: Sequence[Any]) -> Link:
     said_to = role_of(bound, messages)
     first = next((m for m in messages if not any(m is part for part in said_to)), None)
     return Link(

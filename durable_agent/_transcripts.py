@@ -21,6 +21,7 @@ from durable_agent.errors import TranscriptError, TranscriptWarning
 from durable_agent.transcript import (
     Exchange,
     Result,
+    dialect_named,
     goes_on_after,
     read,
     response_id,
@@ -50,17 +51,18 @@ class Transcript:
         self._signatures: dict[Slot, Signature] | None = None
 
     def messages(
-        self, of: str | int | None = None, dialect: Dialect | None = None
+        self, of: str | int | None = None, dialect: str | None = None
     ) -> list[Any]:
         """Return the conversation: request, response, and a result for every call."""
+        stated = dialect_named(dialect)
         last = self.last(of)
         if last is None:
             return []
-        seen = self.exchange(last, dialect)
-        if dialect is not None and not (seen.messages or seen.turn):
+        seen = self.exchange(last, stated)
+        if stated is not None and not (seen.messages or seen.turn):
             raise TranscriptError(
                 f"the last request and its response are not in the dialect "
-                f"{dialect.NAME!r}",
+                f"{stated.NAME!r}",
                 session=self._session,
                 advice="Leave dialect= out to have it found.",
             )
@@ -72,14 +74,15 @@ class Transcript:
         return seen.dialect.balance(whole, self._answers(last, seen, whole))
 
     def partial(
-        self, of: str | int | None = None, dialect: Dialect | None = None
+        self, of: str | int | None = None, dialect: str | None = None
     ) -> list[Any]:
         """Return the turn of the last request as far as it came; empty: none."""
+        stated = dialect_named(dialect)
         last = self.last(of)
         said = None if last is None else self.said(last)
         if last is None or said is None or said.complete:
             return []
-        return read(self.arguments(last), said.response, dialect).turn or []
+        return read(self.arguments(last), said.response, stated).turn or []
 
     def last(self, of: str | int | None = None) -> Slot | None:
         """Return the last request of the conversation that is meant.

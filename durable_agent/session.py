@@ -27,7 +27,6 @@ from durable_agent._rows import of_core as report_of
 from durable_agent._tables import to_html
 from durable_agent._usage import Usage, usage
 from durable_agent.events import Draft
-from durable_agent.transcript import dialect_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -118,8 +117,7 @@ class Session:
             TranscriptError: the log holds several conversations and none was chosen;
                 or it is not in ``dialect``.
         """
-        stated = None if dialect is None else dialect_named(dialect)
-        return transcript_of(self._core).messages(_name_of(of), stated)
+        return transcript_of(self._core).messages(_name_of(of), dialect)
 
     def partial(self, dialect: str | None = None, *, of: Any = None) -> list[Any]:
         """Return the assistant turn that was interrupted, as far as it came.
@@ -129,8 +127,7 @@ class Session:
         Empty where the last request was answered to its end, or with nothing.
         Arguments and errors are those of `messages`.
         """
-        stated = None if dialect is None else dialect_named(dialect)
-        return transcript_of(self._core).partial(_name_of(of), stated)
+        return transcript_of(self._core).partial(_name_of(of), dialect)
 
     @property
     def usage(self) -> Usage:

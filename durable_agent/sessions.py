@@ -16,7 +16,6 @@ from durable_agent._transcripts import Transcript
 from durable_agent._usage import Usage, usage
 from durable_agent.recovery import fold
 from durable_agent.session import Session, make, of_core
-from durable_agent.transcript import dialect_named
 
 if TYPE_CHECKING:
     import os
@@ -214,15 +213,13 @@ class Inspection:
 
         See `Session.messages`. Objects whose types are not loaded are plain JSON.
         """
-        stated = None if dialect is None else dialect_named(dialect)
-        return self._transcript().messages(of, stated)
+        return self._transcript().messages(of, dialect)
 
     def partial(
         self, dialect: str | None = None, *, of: str | int | None = None
     ) -> list[Any]:
         """Return the assistant turn that was interrupted; see `Session.partial`."""
-        stated = None if dialect is None else dialect_named(dialect)
-        return self._transcript().partial(of, stated)
+        return self._transcript().partial(of, dialect)
 
     @property
     def usage(self) -> Usage:

@@ -260,7 +260,7 @@ def test_what_the_model_was_told_stays_the_result(root):
         None,
     ],
 )
-def test_what_is_no_assistant_turn_has_no_calls_in(response):
+def test_what_is_no_assistant_turn_has_no_tool_calls(response):
     assert turn_of(response) is None
     assert calls_in(response) == []
 

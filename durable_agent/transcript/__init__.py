@@ -59,6 +59,7 @@ __all__ = [
     "role_of",
     "turn_of",
     "usage_of",
+    "whole",
 ]
 
 #: What the providers call their messages; a person's own function may use any name.
@@ -84,11 +85,12 @@ def read(
     response is what `assembled` makes of it.
     """
     asked = DIALECTS if dialect is None else (dialect,)
-    requests = [(d, _messages(d, bound)) for d in asked]
+    flat = dict(flattened(bound))
+    requests = [(d, _messages(d, flat)) for d in asked]
     known = [(d, m) for d, m in requests if m and d.knows(m)]
     rest = [pair for pair in requests if pair not in known]
     if isinstance(response, str):
-        chosen, messages = known[0] if known else _by_name(requests, bound)
+        chosen, messages = known[0] if known else _by_name(requests, flat)
         return Exchange(chosen, messages or [], chosen.text_turn(response))
     for candidate, messages in (*known, *rest):
         turn = None if response is None else candidate.turn(response)
@@ -96,15 +98,14 @@ def read(
             # Where the SDK went on by itself, with calls of its own, it says so.
             more = gemini.history(response) if candidate is gemini else None
             return Exchange(candidate, more or messages or [], turn)
-    chosen, messages = known[0] if known else _by_name(requests, bound)
+    chosen, messages = known[0] if known else _by_name(requests, flat)
     return Exchange(chosen, messages or [])
 
 
 def _by_name(
-    requests: Sequence[tuple[Dialect, list[Any] | None]], bound: Mapping[str, Any]
+    requests: Sequence[tuple[Dialect, list[Any] | None]], flat: Mapping[str, Any]
 ) -> tuple[Dialect, list[Any] | None]:
     """Choose where no message tells: by what the provider calls its messages."""
-    flat = dict(flattened(bound))
     wanted = openai_chat.NAME
     if "contents" in flat and "messages" not in flat:
         wanted = gemini.NAME
@@ -126,9 +127,8 @@ def messages_in(bound: Mapping[str, Any]) -> list[Any]:
     return read(bound).messages
 
 
-def _messages(dialect: Dialect, bound: Mapping[str, Any]) -> list[Any] | None:
+def _messages(dialect: Dialect, flat: Mapping[str, Any]) -> list[Any] | None:
     """Return the messages by the provider's name, else the first list of messages."""
-    flat = dict(flattened(bound))
     found = dialect.request(flat)
     if found is not None:
         return found
@@ -158,39 +158,37 @@ def assembled(chunks: Sequence[Any]) -> Assembled | None:
     return None
 
 
+def whole(response: Any) -> Any:
+    """Return a response; of a list that is none, what its chunks amount to.
+
+    A list in which no dialect sees a turn is the chunks of a stream.
+    """
+    if not isinstance(response, list) or turn_of(response) is not None:
+        return response
+    found = assembled(response)
+    return response if found is None else found.response
+
+
 def turn_of(response: Any) -> list[Any] | None:
     """Return the assistant turn of a response, in the first dialect that sees one.
 
-    A text says itself; a list that is no response is the chunks of a stream.
+    A text says itself. A stream's response is what `whole` makes of it.
     """
     if isinstance(response, str):
         return openai_chat.text_turn(response)
-    for dialect in DIALECTS:
-        turn = dialect.turn(response)
-        if turn is not None:
-            return turn
-    if isinstance(response, list) and response:
-        whole = assembled(response)
-        if whole is not None and not isinstance(whole.response, list):
-            return turn_of(whole.response)
-    return None
+    turns = (dialect.turn(response) for dialect in DIALECTS)
+    return next((turn for turn in turns if turn is not None), None)
 
 
 def calls_in(response: Any) -> list[ToolCall]:
     """Return the tool calls of a response, in order; empty where none are seen.
 
-    A list that is no response is taken for the chunks of a stream.
+    A stream's response is what `whole` makes of it.
     """
     for dialect in DIALECTS:
-        turn = dialect.turn(response)
-        if turn:
-            calls = dialect.calls(turn)
-            if calls:
-                return calls
-    if isinstance(response, list) and response:
-        whole = assembled(response)
-        if whole is not None and not isinstance(whole.response, list):
-            return calls_in(whole.response)
+        calls = dialect.calls(dialect.turn(response) or [])
+        if calls:
+            return calls
     return []
 
 

@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from durable_agent.transcript import openai_chat
+from durable_agent.transcript._fields import get, text_of
 from durable_agent.transcript._registry import DIALECTS, flattened
 
 if TYPE_CHECKING:
@@ -20,15 +21,12 @@ def goes_on_after(bound: Mapping[str, Any]) -> str | None:
     Where the provider keeps the conversation, a request holds what is new only
     (``previous_response_id`` of OpenAI Responses).
     """
-    found = dict(flattened(bound)).get("previous_response_id")
-    return found if isinstance(found, str) and found else None
+    return text_of(dict(flattened(bound)).get("previous_response_id"))
 
 
 def response_id(response: Any) -> str | None:
     """Return the provider's id of a response."""
-    is_dict = isinstance(response, dict)
-    found = response.get("id") if is_dict else getattr(response, "id", None)
-    return found if isinstance(found, str) else None
+    return text_of(get(response, "id"))
 
 
 def fingerprint(message: Any) -> Any:
@@ -75,31 +73,20 @@ def _texts(content: Any) -> Iterator[str]:
 def role_of(bound: Mapping[str, Any], messages: Sequence[Any]) -> list[Any]:
     """Return what a request says of who the model is to be: its system prompts."""
     flat = dict(flattened(bound))
-    config = flat.get("config")
-    said = [flat.get("system"), flat.get("instructions")]
-    said.append(
-        config.get("system_instruction")
-        if isinstance(config, dict)
-        else getattr(config, "system_instruction", None)
-    )
+    config = get(flat.get("config"), "system_instruction")
+    said = (flat.get("system"), flat.get("instructions"), config)
     leading = itertools.takewhile(_is_system, messages)
     return [*(part for part in said if part is not None), *leading]
 
 
 def _is_system(message: Any) -> bool:
-    is_dict = isinstance(message, dict)
-    for name in ("role", "type"):
-        said = message.get(name) if is_dict else getattr(message, name, None)
-        if said in ("system", "developer"):
-            return True
-    return False
+    return any(get(message, n) in ("system", "developer") for n in ("role", "type"))
 
 
 def kept_by_provider(bound: Mapping[str, Any]) -> str | None:
     """Return the id of the conversation that the provider keeps, None: none."""
     found = dict(flattened(bound)).get("conversation")
-    id_ = found.get("id") if isinstance(found, dict) else found
-    return id_ if isinstance(id_, str) and id_ else None
+    return text_of(get(found, "id") if isinstance(found, dict) else found)
 
 
 def continues(dialect: Dialect, recorded: list[Any], request: Sequence[Any]) -> bool:

@@ -27,8 +27,10 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
 )
 
 
-def dialect_named(name: str) -> Dialect:
-    """Return a dialect by its name; ``ValueError`` names the known ones."""
+def dialect_named(name: str | None) -> Dialect | None:
+    """Return a dialect by its name; ``ValueError`` names the known ones. None: None."""
+    if name is None:
+        return None
     for dialect in DIALECTS:
         if name == dialect.NAME:
             return dialect
