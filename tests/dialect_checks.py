@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -88,19 +89,35 @@ def check_balance(dialect: Any, provider: str, script: Script, given: list[Any])
     balanced = dialect.balance(given, gone)
 
     assert PROVIDERS[provider].judge(balanced, ids=ids_held(provider, script)) == []
-    again = dialect.balance(balanced, never)
-    assert len(again) == len(balanced)
-    assert all(a is b for a, b in zip(again, balanced, strict=True))
+    same_objects(dialect.balance(balanced, never), balanced)
     return balanced
 
 
 def check_whole(dialect: Any, provider: str, script: Script) -> None:
     """A conversation as a loop of tools keeps it stays the very same objects."""
     whole = history(PROVIDERS[provider].dialect, script)
-    balanced = dialect.balance(whole, never)
+    same_objects(dialect.balance(whole, never), whole)
 
-    assert len(balanced) == len(whole)
-    assert all(a is b for a, b in zip(balanced, whole, strict=True))
+
+def same_objects(found: list[Any], wanted: list[Any]) -> None:
+    """Not only equal: the very same messages, in order."""
+    assert list(map(id, found)) == list(map(id, wanted))
+
+
+def check_repaired(
+    dialect: Any, messages: list[Any], answer: Any, unpaired: Any, role: str
+) -> list[Any]:
+    """Balance blocks: all pairs, stable, nothing changed, the model's words kept."""
+    original = copy.deepcopy(messages)
+
+    balanced: list[Any] = dialect.balance(messages, answer)
+
+    assert not unpaired(balanced)
+    assert messages == original
+    same_objects(dialect.balance(balanced, answer), balanced)
+    said = [m for m in messages if m["role"] == role]
+    same_objects([m for m in balanced if m["role"] == role], said)
+    return balanced
 
 
 def asked(script: Script) -> list[Model]:
