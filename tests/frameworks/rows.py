@@ -1,0 +1,44 @@
+"""The rows of the README's table of frameworks: what a person writes, what is checked.
+
+What a cell says comes from the results of the tests that are marked with
+``pytest.mark.framework(row, check)``; see ``tests/frameworks/__main__.py``.
+"""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+#: A column, and what every test of it holds a framework to.
+CHECKS = {
+    "under": "our decorator innermost: the schema of the undecorated function",
+    "over": "our decorator on the framework's own tool: the same type comes back",
+    "model": "the framework's model object, its requests durable",
+    "stream": "replayed with the same chunks; one cut half-way is not complete",
+    "call id": "the provider's id of a tool call, found by itself",
+    "errors": "shown as the framework does; a swallowed CheckpointError comes again",
+    "pauses": "exceptions that steer the framework are no outcomes",
+    "killed": "the framework's runner, killed in a tool and run again: nothing twice",
+}
+
+
+@frozen
+class Row:
+    """One framework: its distributions, and the one line of code a person adds.
+
+    ``line`` is executed by the framework's tests. ``instead`` says, for a check that is
+    not to be had, what there is (it has no such thing, or an error that says how).
+    """
+
+    title: str
+    distributions: tuple[str, ...]
+    line: str
+    instead: dict[str, str] = field(factory=dict)
+
+
+ROWS = {
+    "langchain": Row(
+        "LangChain, LangGraph",
+        ("langchain-core", "langgraph"),
+        "tools = [checkpointed_tool(t) for t in tools]",
+    ),
+}
