@@ -157,6 +157,8 @@ def again(root, **options):
         yield
 
 
+@pytest.mark.framework("langchain", "under")
+@pytest.mark.framework("langchain", "over")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_decorated_tool_looks_like_the_undecorated_one(form):
     """Schema, name and type are what models and frameworks see."""
@@ -172,6 +174,8 @@ def test_a_decorated_tool_looks_like_the_undecorated_one(form):
     assert schema == same
 
 
+@pytest.mark.framework("langchain", "under")
+@pytest.mark.framework("langchain", "over")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_tool_is_recorded_once_and_replayed_without_running(root, form):
     _, made = forms(form)
@@ -197,6 +201,8 @@ def test_a_tool_is_recorded_once_and_replayed_without_running(root, form):
     ]
 
 
+@pytest.mark.framework("langchain", "under")
+@pytest.mark.framework("langchain", "over")
 @pytest.mark.parametrize("form", FORMS)
 def test_ainvoke_and_batch_are_recorded_too(root, form):
     _, made = forms(form)
@@ -217,6 +223,7 @@ def test_ainvoke_and_batch_are_recorded_too(root, form):
     assert len(recorded(root)) == 3
 
 
+@pytest.mark.framework("langchain", "call id")
 def test_batch_in_threads_keeps_each_ones_id(root):
     made = checkpointed_tool(tool(search))
 
@@ -343,6 +350,7 @@ def injecting(
     return search(query, limit)
 
 
+@pytest.mark.framework("langchain", "under")
 @pytest.mark.parametrize("plain", [Injecting(), injecting], ids=["class", "function"])
 def test_what_langchain_fills_in_arrives_and_is_no_part_of_the_call(root, plain):
     """A config holds run ids and clients; another thread id is the same call."""
@@ -520,6 +528,7 @@ def failing(query: str) -> str:
     raise ToolException(f"no {query}")
 
 
+@pytest.mark.framework("langchain", "errors")
 @pytest.mark.parametrize("above", [True, False])
 def test_errors_reach_the_handler_of_the_tool_and_replay(root, above):
     if above:
@@ -559,6 +568,7 @@ def test_artifact_and_status_are_the_same_on_replay(root):
     assert len(RAN) == 1
 
 
+@pytest.mark.framework("langchain", "errors")
 def test_a_failed_checkpoint_that_was_swallowed_is_raised_again(root, monkeypatch):
     """A framework that makes a text of it must not make the session look well."""
     made = checkpointed_tool(tool(search))

@@ -136,6 +136,7 @@ def recorded(root):
         ]
 
 
+@pytest.mark.framework("langchain", "model")
 @pytest.mark.parametrize("cls", CLASSES)
 def test_an_adapted_model_looks_like_the_model(cls):
     """LangChain asks which methods a class defines; users ask which class it is."""
@@ -154,6 +155,8 @@ def test_an_adapted_model_looks_like_the_model(cls):
     assert type(plain) is cls
 
 
+@pytest.mark.framework("langchain", "model")
+@pytest.mark.framework("langchain", "stream")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cls", CLASSES)
 def test_a_request_is_recorded_once_and_replayed_without_sending(root, cls, way):
@@ -187,6 +190,7 @@ def test_sync_and_async_are_the_same_request(root, ways, order):
     assert len(SENT) == 1
 
 
+@pytest.mark.framework("langchain", "stream")
 def test_a_stream_that_was_broken_off_is_not_complete(root):
     """On replay the caller gets what it got; more of it is asked for again."""
     made = checkpointed_llm(Streaming())
@@ -259,6 +263,7 @@ def messages(ask, text="x"):
     ]
 
 
+@pytest.mark.framework("langchain", "model")
 @pytest.mark.parametrize("above", [True, False])
 def test_ids_that_are_drawn_anew_tell_no_requests_apart(root, above):
     if above:

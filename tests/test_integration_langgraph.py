@@ -98,6 +98,7 @@ def agent(root, world, run_python):
     return run
 
 
+@pytest.mark.framework("langchain", "killed")
 @pytest.mark.parametrize("way", ["invoke", "ainvoke"])
 @pytest.mark.parametrize("point", KILLS)
 def test_a_killed_agent_goes_on_where_it_was(agent, world, way, point):
@@ -113,6 +114,7 @@ def test_a_killed_agent_goes_on_where_it_was(agent, world, way, point):
     assert sorted(sent) == sorted(["0", "2", "3", *KILLS[point]])
 
 
+@pytest.mark.framework("langchain", "killed")
 @pytest.mark.parametrize("opener", ["session", "conversation"])
 @pytest.mark.parametrize("point", ["tools written", *KILLS])
 def test_a_killed_agent_with_a_checkpointer_goes_on_where_it_was(
@@ -130,6 +132,7 @@ def test_a_killed_agent_with_a_checkpointer_goes_on_where_it_was(
     assert sorted(sent) == sorted(["0", "2", "3", *KILLS.get(point, [])])
 
 
+@pytest.mark.framework("langchain", "killed")
 @pytest.mark.parametrize("way", ["invoke", "ainvoke"])
 @pytest.mark.parametrize("point", DOUBTS)
 def test_a_side_effect_that_was_cut_off_is_in_doubt_and_not_made_again(
@@ -186,6 +189,7 @@ def ask(model, tools, **more):
     return agent.invoke({"messages": [("user", "hi")]})["messages"]
 
 
+@pytest.mark.framework("langchain", "call id")
 def test_an_id_that_comes_again_in_a_later_turn_is_another_call(root):
     """Some models count their tool calls anew in each turn."""
 
@@ -274,6 +278,7 @@ def messages_of(graph, *calls):
     return out["messages"][1:]
 
 
+@pytest.mark.framework("langchain", "errors")
 @pytest.mark.parametrize("above", [True, False])
 def test_errors_are_shown_to_the_model_and_replay(root, above):
     def fail(n: int) -> str:
@@ -298,6 +303,7 @@ def test_errors_are_shown_to_the_model_and_replay(root, above):
     assert RAN == [1, 1]
 
 
+@pytest.mark.framework("langchain", "errors")
 def test_a_failed_checkpoint_that_a_tool_node_swallowed_is_raised_again(
     root, monkeypatch
 ):
@@ -325,6 +331,7 @@ def test_a_failed_checkpoint_that_a_tool_node_swallowed_is_raised_again(
     assert RAN == []
 
 
+@pytest.mark.framework("langchain", "call id")
 def test_calls_of_one_turn_keep_their_ids(root):
     @checkpointed_tool
     @tool
@@ -381,6 +388,7 @@ def paused(kind):
     return graph.compile(checkpointer=InMemorySaver())
 
 
+@pytest.mark.framework("langchain", "pauses")
 @pytest.mark.parametrize("kind", ["tool", "step"])
 def test_what_is_before_a_pause_runs_once_however_often_it_is_resumed(root, kind):
     """Each resume runs the node from its start."""
@@ -528,6 +536,7 @@ def test_a_tool_call_that_has_a_record_is_not_made_by_another_function(root):
     assert RAN == [1]
 
 
+@pytest.mark.framework("langchain", "pauses")
 def test_a_pause_is_no_outcome(root):
     @checkpointed_tool
     @tool
