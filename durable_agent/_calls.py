@@ -192,7 +192,8 @@ def prepare(
     short = target.short_name
     if spec.name is not None:
         name = short = spec.name if isinstance(spec.name, str) else spec.name(bound)
-    short = spec.short or short
+    if spec.short is not None:
+        short = spec.short if isinstance(spec.short, str) else spec.short(bound)
     effect = spec.effect if isinstance(spec.effect, str) else spec.effect(bound)
     if effect not in EFFECTS:
         raise DecorationError(

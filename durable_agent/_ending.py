@@ -12,7 +12,7 @@ from attrs import frozen
 from durable_agent import events as ev
 from durable_agent import values
 from durable_agent._claims import answered
-from durable_agent._frameworks import control_flow
+from durable_agent._frameworks import control_flow, in_doubt
 from durable_agent._mark import mark
 from durable_agent._requests import Barrier, Eager, HandOut
 from durable_agent.errors import (
@@ -142,7 +142,9 @@ def _unknown_after(flow: Flow, error: BaseException) -> bool:
         return True
     if flow.spec.kind == "llm" or flow.effect == "read_only":
         return False
-    return isinstance(error, flow.spec.unknown_on)
+    if isinstance(error, flow.spec.unknown_on):
+        return True
+    return "unknown_on" not in flow.spec.given and in_doubt(error)
 
 
 def _duration(flow: Flow) -> bytes:

@@ -58,6 +58,8 @@ class Integration:
     tool_call_id: Callable[[str, Mapping[str, Any]], str | None] = _none
     #: Exceptions by which it pauses a call.
     control_flow: Callable[[], tuple[type[BaseException], ...]] = _empty
+    #: Whether a tool's effect may have happened after this exception, by default.
+    in_doubt: Callable[[BaseException], bool] = _false
     prepare: Callable[[], None] = _none
 
 
@@ -86,6 +88,11 @@ def prepare() -> None:
 def control_flow() -> tuple[type[BaseException], ...]:
     """Return the exceptions by which the loaded frameworks pause a call."""
     return tuple(t for each in integrations() for t in each.control_flow())
+
+
+def in_doubt(error: BaseException) -> bool:
+    """Whether a loaded framework says that the effect may have happened after it."""
+    return any(each.in_doubt(error) for each in integrations())
 
 
 def tool_call_id(name: str, arguments: Mapping[str, Any]) -> str | None:

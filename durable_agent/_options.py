@@ -51,13 +51,15 @@ class ToolOptions(CommonOptions, total=False):
     on_unknown: OnUnknown
     arguments: str | None
     render: Callable[[Any], str] | None
+    trust_annotations: bool
 
 
 _COMMON = frozenset({"name", "key", "ignore", "redact", "replay", "durable_outcome"})
 _OPTIONS = {
     "llm": _COMMON | {"transcript"},
     "tool": _COMMON
-    | {"effect", "verify", "unknown_on", "on_unknown", "arguments", "render"},
+    | {"effect", "verify", "unknown_on", "on_unknown", "arguments", "render"}
+    | {"trust_annotations"},
 }
 
 
@@ -118,6 +120,11 @@ def merge(first: Spec, second: Spec) -> Spec:
 
 def check_parameters(spec: Spec, obj: Any) -> None:
     """Raise `DecorationError` if an option names a parameter that is not there."""
+    if spec.trust_annotations:
+        raise DecorationError(
+            "trust_annotations=True is for sessions and clients of MCP.",
+            advice="Say effect= for a function.",
+        )
     signature = signature_of(obj)
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     if inspect.Parameter.VAR_KEYWORD in kinds:
@@ -229,6 +236,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "arguments": _parameter,
     "transcript": _bool,
     "render": _maybe_callable,
+    "trust_annotations": _bool,
 }
 
 

@@ -38,7 +38,7 @@ class Spec:
     kind: Literal["llm", "tool"]
     name: str | Callable[[Mapping[str, Any]], str] | None = None
     #: What a model calls it, where an integration knows that; no option of the user's.
-    short: str | None = None
+    short: str | Callable[[Mapping[str, Any]], str] | None = None
     key: str | Callable[[Mapping[str, Any]], Any] | None = None
     ignore: frozenset[str] = frozenset()
     redact: frozenset[str] = frozenset()
@@ -49,6 +49,7 @@ class Spec:
     unknown_on: tuple[type[BaseException], ...] = UNKNOWN_ON
     on_unknown: Literal["raise", "return"] | Callable[..., Any] | None = None
     arguments: str | None = None
+    trust_annotations: bool = False
     transcript: bool = True
     render: Callable[[Any], str] | None = None
     given: frozenset[str] = field(default=frozenset(), eq=False)

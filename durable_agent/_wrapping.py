@@ -94,7 +94,8 @@ class Front:
         self.origin = Origin(fn)
         self.how = self.origin.short_name if how is None else how
         if isinstance(how, Spec) and how.kind == "tool" and not callable(how.name):
-            TOOL_NAMES.add(how.short or how.name or self.origin.short_name)
+            short = None if callable(how.short) else how.short
+            TOOL_NAMES.add(short or how.name or self.origin.short_name)
         self.origin.covers = tuple(front.origin.function for front in recorded(fn))
         self.target = Target(fn, self.origin)
         #: What bound methods hold in place of a plain function; else None.

@@ -86,6 +86,9 @@ def checkpointed_tool(fn: Any = _NOTHING, /, **options: Any) -> Any:
             ``unknown_on``: exception types after which it may have happened.
             ``on_unknown``: ``"raise"``, ``"return"`` or a handler, for calls in doubt.
             ``arguments``: of a dispatcher, the parameter with the model's arguments.
+            ``trust_annotations=True``: of an MCP session, take ``effect`` from what its
+            server says of each tool (``readOnlyHint``, ``idempotentHint``); for servers
+            that are trusted to tell the truth.
             ``name``, ``key``, ``ignore``, ``redact``, ``replay`` and
             ``durable_outcome`` are those of `checkpointed_llm`.
 

@@ -112,6 +112,8 @@ def test_a_method_of_a_refused_object_may_be_decorated():
         (checkpointed_tool, "arguments", "c"),
         (checkpointed_tool, "arguments", 5),
         (checkpointed_tool, "transcript", True),
+        (checkpointed_tool, "trust_annotations", 1),
+        (checkpointed_tool, "trust_annotations", True),
         (checkpointed_llm, "effect", "read_only"),
         (checkpointed_llm, "transcript", "no"),
         (step_boundary, "name", ""),
