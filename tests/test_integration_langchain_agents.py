@@ -1,7 +1,5 @@
 """Agents of LangChain with what people put around their models and tools."""
 
-# ruff: noqa: E402 - skipped where it is not installed
-
 from typing import Any
 
 import pytest
@@ -169,7 +167,7 @@ def recorded(root):
     """The calls in the log: of what kind, and in which other call."""
     with inspect_session("s", root=root) as looked:
         return [
-            (e.type, e.data.get("parent"))
+            (e.type, e.meta.get("parent"))
             for e in looked.events()
             if e.type in {"llm/request", "tool/call"}
         ]
