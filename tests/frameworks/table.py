@@ -69,14 +69,16 @@ def holds(counts: dict[str, int] | None) -> bool:
 
 def cell(row: Row, counts: dict[str, int] | None, check: str) -> str:
     """Return what the table says of one check."""
-    instead = row.instead.get(check)
+    said = row.instead.get(check)
+    if counts and counts.get("failed"):
+        return "fails"
     if not holds(counts):
-        return instead or ("fails" if counts else "–")
-    return f"yes; {instead}" if instead else "yes"
+        return said or "–"
+    return f"yes; {said}" if said else "yes"
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
-    """Return the table, in Markdown."""
+    """Return the table, in Markdown, and what its columns mean."""
     head = ["framework", *CHECKS, "one line"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for key, row in ROWS.items():
@@ -88,7 +90,8 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         line = row.line.replace("|", "\\|")
         cells = [f"{row.title} ({named})", *cells, f"`{line}`"]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    meanings = [f"- **{check}**: {meaning}." for check, meaning in CHECKS.items()]
+    return "\n".join([*lines, "", *meanings]) + "\n"
 
 
 def stored() -> dict[str, dict[str, Any]]:
