@@ -23,7 +23,7 @@ from durable_agent._flow import Flow
 from durable_agent._identity import encode_arguments, identify, key_value
 from durable_agent._requests import Raise, Run, Value
 from durable_agent._sealing import begin_close, seal
-from durable_agent._spec import asked, at_default, bind, flatten, lift
+from durable_agent._spec import asked, at_default, flatten, given, names
 from durable_agent._stepping import enter_step, leave_step
 from durable_agent.errors import DecorationError, DurableError
 from durable_agent.outcomes import EFFECTS
@@ -186,14 +186,8 @@ def prepare(
         TypeError: the arguments do not fit, as the function itself would say.
     """
     core = frame.core
-    bound = bind(target, args, kwargs)
-    lift(spec, target, bound)
-    name = target.qualified_name
-    short = target.short_name
-    if spec.name is not None:
-        name = short = spec.name if isinstance(spec.name, str) else spec.name(bound)
-    if spec.short is not None:
-        short = spec.short if isinstance(spec.short, str) else spec.short(bound)
+    bound = given(spec, target, args, kwargs)
+    name, short = names(spec, target, bound)
     effect = spec.effect if isinstance(spec.effect, str) else spec.effect(bound)
     if effect not in EFFECTS:
         raise DecorationError(

@@ -11,9 +11,11 @@ import inspect
 import sys
 from pathlib import PurePath
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from attrs import field, frozen
+
+from durable_agent._stubs import is_honest, make_stub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,6 +41,8 @@ class Spec:
     name: str | Callable[[Mapping[str, Any]], str] | None = None
     #: What a model calls it, where an integration knows that; no option of the user's.
     short: str | Callable[[Mapping[str, Any]], str] | None = None
+    #: The arguments of a call, from what its function was given; no option either.
+    unpack: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     key: str | Callable[[Mapping[str, Any]], Any] | None = None
     ignore: frozenset[str] = frozenset()
     redact: frozenset[str] = frozenset()
@@ -174,6 +178,27 @@ def bind(
     return stub(*args, **kwargs)
 
 
+def given(
+    spec: Spec, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call, as its options and its integration see them."""
+    bound = bind(target, args, kwargs)
+    if spec.unpack is not None:
+        bound = spec.unpack(bound)
+    lift(spec, target, bound)
+    return bound
+
+
+def names(spec: Spec, target: Target, bound: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name under which a call is recorded, and what a model calls it."""
+    name, short = target.qualified_name, target.short_name
+    if spec.name is not None:
+        name = short = spec.name if isinstance(spec.name, str) else spec.name(bound)
+    if spec.short is not None:
+        short = spec.short if isinstance(spec.short, str) else spec.short(bound)
+    return name, short
+
+
 def lift(spec: Spec, target: Target, bound: dict[str, Any]) -> None:
     """Give what options name among ``**kwargs`` places of their own in ``bound``."""
     named = spec.ignore | spec.redact
@@ -219,50 +244,6 @@ def signature_of(fn: Any) -> inspect.Signature:
         return inspect.signature(fn)
     except (TypeError, ValueError):
         return _ANYTHING
-
-
-def is_honest(function: Any) -> bool:
-    """Whether a plain function has the signature that it shows."""
-    if type(function) is not FunctionType:
-        return False
-    return not vars(function).keys() & {"__wrapped__", "__signature__"}
-
-
-def make_stub(function: Any, bound: bool) -> Callable[..., dict[str, Any]]:
-    """Return a function with the parameters of ``function`` that returns them.
-
-    The dictionary is in the signature's order. With ``bound``, it lacks the first
-    argument.
-    """
-    code = function.__code__
-    names = list(code.co_varnames)
-    positional = names[: code.co_argcount]
-    keyword = names[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    rest = names[code.co_argcount + code.co_kwonlyargcount :]
-    stars = rest.pop(0) if code.co_flags & inspect.CO_VARARGS else ""
-    more = rest.pop(0) if code.co_flags & inspect.CO_VARKEYWORDS else ""
-    given = [*positional]
-    if code.co_posonlyargcount:
-        given.insert(code.co_posonlyargcount, "/")
-    if stars or keyword:
-        given.append(f"*{stars}")
-    given += keyword
-    if more:
-        given.append(f"**{more}")
-    values = {name: name for name in [*positional, stars, *keyword, more] if name}
-    if bound and positional:
-        del values[positional[0]]
-    elif bound and stars:
-        values[stars] = f"{stars}[1:]"
-    items = ", ".join(f"{name!r}: {value}" for name, value in values.items())
-    scope: dict[str, Any] = {}
-    # Only identifiers that the compiler already accepted as parameters are in it.
-    exec(f"def stub({', '.join(given)}): return {{{items}}}", scope)  # noqa: S102
-    stub: Any = scope["stub"]
-    stub.__name__, stub.__qualname__ = function.__name__, function.__qualname__
-    stub.__defaults__ = function.__defaults__
-    stub.__kwdefaults__ = function.__kwdefaults__
-    return cast("Callable[..., dict[str, Any]]", stub)
 
 
 def module_name(module: str) -> str:

@@ -31,7 +31,7 @@ LAYERS = [
     # Sessions, the flow of a call, and the drivers.
     """session sessions _calls _streams _core _current _opening _closing _sealing
     _forking _recording _recorded _unrecorded _replayed _flow _driving _requests
-    _claims _turns _tape _stepping _stream_objects _stream_helpers _ending _spec
+    _claims _turns _tape _stepping _stream_objects _stream_helpers _ending _spec _stubs
     _binding _context _lifecycle _managers _arguments _responses _results _transcripts
     _chains _usage _progress _preview _row_texts _rows _tables
     _frameworks""",

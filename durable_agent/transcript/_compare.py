@@ -74,7 +74,8 @@ def role_of(bound: Mapping[str, Any], messages: Sequence[Any]) -> list[Any]:
     """Return what a request says of who the model is to be: its system prompts."""
     flat = dict(flattened(bound))
     config = get(flat.get("config"), "system_instruction")
-    said = (flat.get("system"), flat.get("instructions"), config)
+    named = ("system", "instructions", "system_instructions")
+    said = (*map(flat.get, named), config)
     leading = itertools.takewhile(_is_system, messages)
     return [*(part for part in said if part is not None), *leading]
 
