@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from durable_agent._memory import MemoryLog, MemoryReader, MemoryStore
+from durable_agent._testing_disk import SimulatedDisk
+from durable_agent._testing_files import Operation, PowerCut
 from durable_agent.errors import (
     LogUnsupportedError,
     SessionBusyError,
@@ -31,7 +33,15 @@ if TYPE_CHECKING:
 
     from durable_agent.store import SessionLog, Store
 
-__all__ = ["MemoryLog", "MemoryReader", "MemoryStore", "StoreContract"]
+__all__ = [
+    "MemoryLog",
+    "MemoryReader",
+    "MemoryStore",
+    "Operation",
+    "PowerCut",
+    "SimulatedDisk",
+    "StoreContract",
+]
 
 _START = Draft("session/start", b'{"id":"s"}')
 #: Payloads that have been lost or changed by stores before.
