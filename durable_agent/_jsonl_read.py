@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from durable_agent import _segment
 from durable_agent._paths import is_file, join, name_of
@@ -272,6 +272,8 @@ class _Scan:
         self._segment = segment
         #: Where the first line is that no continuation made good.
         self._damage: int | None = None
+        #: Whether the line that is judged stands behind damage.
+        self._leftover = False
 
     def run(self, lines: Iterator[tuple[int, bytes, bool]]) -> int | None:
         """Take in all lines; return the offset of damage that stays."""
@@ -299,6 +301,7 @@ class _Scan:
             within = _segment.frames_within(line)
         good = False
         for start, inner in within:
+            self._leftover = start > 0 or self._damage is not None
             good = self._weigh(offset + start, inner, whole=whole) or good
         if not good and self._damage is None:
             self._damage = offset
@@ -313,11 +316,11 @@ class _Scan:
                 if self._damage is None:
                     self._segment.end = offset + len(found.line) + whole
                 return whole
-            self._conflict(offset, found)
+            return self._conflict(offset, found)
         if found.seq > index.next_seq:
             return False
         if found.prev != index.prev:
-            self._conflict(offset, found)
+            return self._conflict(offset, found)
         # Junk before a line that continues the chain: nothing is missing.
         good = whole and index.accept(self._segment, offset, found.line)
         if good:
@@ -329,7 +332,13 @@ class _Scan:
         data = read_range(self._index, segment.path, start, end)
         return data.split(b"\n", 1)[0]
 
-    def _conflict(self, offset: int, found: Frame) -> NoReturn:
+    def _conflict(self, offset: int, found: Frame) -> Literal[False]:
+        """Judge a record without a place: a second writer's, or, behind damage, old.
+
+        A power cut may bring back a disk block that held a tail cut off long ago.
+        """
+        if self._leftover:
+            return False
         raise LogConflictError(
             f"Two different records claim to be event {found.seq}: the log had two "
             f"writers.",
