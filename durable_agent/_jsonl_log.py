@@ -124,7 +124,7 @@ class JsonlLog(JsonlReader):
         for draft in drafts:
             aside = len(draft.raw) > self._blob_bytes or b"\n" in draft.raw
             blob = blob_name(draft.raw) if aside else None
-            parts.append((draft, blob, _segment.body(draft, blob)))
+            parts.append((draft, blob, _segment.body(draft, blob, self._index.log)))
         if parts and parts[0][0].type != SESSION_START and self._commit.next_seq == 0:
             raise ValueError(f"the first event of a log is {SESSION_START}")
 

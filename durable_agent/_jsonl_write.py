@@ -179,7 +179,9 @@ class Writer:
                 session=index.session,
                 file=path,
             )
-        line = _segment.header(index.session, first, index.prev, time.time_ns())
+        line = _segment.header(
+            index.session, first, index.prev, time.time_ns(), index.log
+        )
         create_durably(self._disk, path, line)
         fd = self._disk.open_append(path)
         try:

@@ -34,10 +34,11 @@ _BLOB_SIZE: Final = 74
 #: The members that every line begins with, in this order.
 _HEAD: Final = re.compile(
     rb'\{"seq":(\d{1,19}),"prev":"([0-9a-f]{8})","durable":(-1|\d{1,19}),'
-    rb'"time":(-?\d{1,19}),"type":"((?:[^"\\]|\\.)*)"'
+    rb'"time":(-?\d{1,19}),"type":"((?:[^"\\]|\\.)*)"(?:,"log":"([0-9a-f]{8})")?'
 )
 _AFTER_START: Final = re.compile(
     rb'(-1|\d{1,19}),"time":-?\d{1,19},"type":"((?:[^"\\]|\\.)*)"'
+    rb'(?:,"log":"([0-9a-f]{8})")?'
 )
 #: Where copying a line begins to cost more than a view of it.
 _SHORT_BYTES: Final = 1 << 14
@@ -55,6 +56,8 @@ class Frame(NamedTuple):
     durable: int
     crc: bytes
     type: bytes
+    #: Of which log it is; None: it does not say.
+    log: bytes | None
     blob: str | None
     #: The whole line without its newline.
     line: bytes
@@ -68,6 +71,7 @@ class Header(NamedTuple):
     first: int
     prev: bytes
     time: int
+    log: bytes | None = None
 
 
 def segment_name(first: int) -> str:
@@ -75,12 +79,14 @@ def segment_name(first: int) -> str:
     return f"{first:020d}.jsonl"
 
 
-def body(draft: Draft, blob: str | None) -> bytes:
-    """Encode the part of a line that does not depend on its place.
+def body(draft: Draft, blob: str | None, log: bytes | None = None) -> bytes:
+    """Encode the part of a line of a log that does not depend on its place.
 
     Raises `TypeError` or `ValueError` for what cannot be a head.
     """
     head: dict[str, Any] = {"type": draft.type}
+    if log is not None:
+        head["log"] = log.decode()
     if draft.call is not None:
         head["call"] = draft.call
     if draft.key is not None:
@@ -117,13 +123,19 @@ def frame(
     )
 
 
-def header(session: str, first: int, prev: bytes, time: int) -> bytes:
+def header(
+    session: str, first: int, prev: bytes, time: int, log: bytes | None
+) -> bytes:
     """Return the first line of a segment."""
     name = orjson.dumps(session)
-    return seal(
-        b'{"format":%d,"session":%b,"first":%d,"prev":"%b","time":%d'
-        % (FORMAT, name, first, prev, time)
-    )[0]
+    content = b'{"format":%d,"session":%b,"first":%d,"prev":"%b","time":%d' % (
+        FORMAT,
+        name,
+        first,
+        prev,
+        time,
+    )
+    return seal(content if log is None else b'%b,"log":"%b"' % (content, log))[0]
 
 
 def crc_is_good(line: bytes) -> bool:
@@ -136,8 +148,10 @@ def crc_is_good(line: bytes) -> bool:
     return line[-10:-2] == b"%08x" % crc32(content)
 
 
-def take(line: bytes, seq: int, prev: bytes) -> tuple[int, bytes, str | None] | None:
-    """Return watermark, type and blob of a good line that continues a chain.
+def take(
+    line: bytes, seq: int, prev: bytes, log: bytes | None
+) -> tuple[int, bytes, str | None] | None:
+    """Return watermark, type and blob of a good line that continues a log's chain.
 
     None for any other line. This is what opening a log costs, line by line.
     """
@@ -148,7 +162,9 @@ def take(line: bytes, seq: int, prev: bytes) -> tuple[int, bytes, str | None] | 
     data = line.find(DATA) if match is not None else -1
     if match is None or data < 0:
         return None
-    durable, type_ = match.groups()
+    durable, type_, of = match.groups()
+    if of != log:
+        return None
     return int(durable), type_, _blob_before(line, data)
 
 
@@ -163,8 +179,8 @@ def parse(line: bytes) -> Frame | None:
     if data < 0:
         return None
     blob = _blob_before(line, data)
-    seq, prev, durable, _, type_ = match.groups()
-    return Frame(int(seq), prev, int(durable), line[-10:-2], type_, blob, line)
+    seq, prev, durable, _, type_, log = match.groups()
+    return Frame(int(seq), prev, int(durable), line[-10:-2], type_, log, blob, line)
 
 
 def _blob_before(line: bytes, data: int) -> str | None:
@@ -211,6 +227,7 @@ def read_header(line: bytes) -> Header | None:
             int(members["first"]),
             str(members["prev"]).encode(),
             int(members["time"]),
+            str(members["log"]).encode() if "log" in members else None,
         )
     except (KeyError, TypeError, ValueError):
         return None

@@ -17,22 +17,25 @@ begins with the seq after the last one of the segment before.
 **Lines.** A segment is a sequence of lines, each ended by byte 0x0A, which no line
 contains. UTF-8 JSON, members in a fixed order. The first line is the header::
 
-    {"format":1,"session":"t-1","first":0,"prev":"00000000","time":…,"crc":"…"}
+    {"format":1,"session":"t-1","first":0,"prev":"00000000","time":…,"log":"c01d5eaf",
+     "crc":"…"}
 
 ``first`` is the number in the file's name; ``prev`` is the checksum of the last event
-before this segment. Every other line is one event::
+before this segment; ``log`` is drawn at random when the log is made, the same in all
+its segments. Every other line is one event::
 
     {"seq":1,"prev":"5f0c11d2","durable":0,"time":1764551234567890123,"type":"tool/call",
-     "call":"c1","key":"9f…","meta":{"attempt":1},"data":{"n":1},"crc":"9a8b7c6d"}
+     "log":"c01d5eaf","call":"c1","key":"9f…","meta":{"attempt":1},"data":{"n":1},
+     "crc":"9a8b7c6d"}
 
-(on one line). ``seq``, ``prev``, ``durable``, ``time`` and ``type`` begin each event,
-in this order. ``call``, ``key``, ``meta`` and ``blob`` are absent where there is
-nothing to say; unknown members may stand between ``type`` and ``blob`` and are ignored.
-No member before the payload is called ``data``, so the first ``,"data":`` ends the
-head, and the payload is the bytes from there to ``,"crc":`` 18 bytes before the end,
-exactly as appended. ``blob``, if present, is the last member of the head: the payload
-is the file of that name (its SHA-256), and ``data`` is null. Payloads above a
-threshold, or with a newline in them, are kept so.
+(each on one line). ``seq``, ``prev``, ``durable``, ``time``, ``type`` and ``log``
+(whose line it is) begin each event, in this order. ``call``, ``key``, ``meta`` and
+``blob`` are absent where there is nothing to say; unknown members may stand between
+``log`` and ``blob`` and are ignored. No member before the payload is called ``data``,
+so the first ``,"data":`` ends the head, and the payload is the bytes from there to
+``,"crc":`` 18 bytes before the end, exactly as appended. ``blob``, if present, is the
+last member of the head: the payload is the file of that name (its SHA-256), and
+``data`` is null. Payloads above a threshold, or with a newline in them, are kept so.
 
 * ``crc``: CRC-32 (zlib), 8 lower-case hex digits, of all bytes of the line before
   ``,"crc"``.
@@ -44,14 +47,18 @@ threshold, or with a newline in them, are kept so.
 * ``time``: nanoseconds since the epoch, information only.
 
 **Reading.** Take lines in order. A line is good if its checksum holds, its head has
-the form above, its ``seq`` is the next one and its ``prev`` the checksum of the event
-before. An exact duplicate of an earlier line is skipped. Anything else is damage:
+the form above and this log's ``log``, its ``seq`` is the next one and its ``prev`` the
+checksum of the event before. An exact duplicate of an earlier line is skipped.
+Anything else is damage:
 
 * Bytes that fail, followed by a good line that continues the chain, are junk, skipped:
   nothing is missing. A good line may begin inside junk (a lost newline); it is found by
   ``{"seq":`` and must end where the junk line ends.
-* *Conflict*: a good checksum and a ``seq`` already taken or expected, but other bytes
-  or another ``prev``: two writers. Refused.
+* A line of another ``log`` is damage whatever it says: a disk block that was another
+  file's before a power cut.
+* *Conflict*: a good line, not behind damage, with a ``seq`` already taken or expected
+  but other bytes or another ``prev``: two writers. Refused. Behind damage it may be
+  what an old disk block held, and is part of the damage.
 * *Corrupt*: damage in a segment that is not the last, a bad header, a missing segment;
   or damage at seq n with any good line later in the file whose watermark is n or more.
   Refused, nothing is changed.
@@ -94,7 +101,7 @@ from durable_agent._blobs import Blobs
 from durable_agent._fs import Disk, lstat_or_none
 from durable_agent._ids import encode_id
 from durable_agent._jsonl_log import JsonlLog, JsonlReader
-from durable_agent._jsonl_read import Index, scan
+from durable_agent._jsonl_scan import scan
 from durable_agent._lease import acquire, refuse_links
 from durable_agent._paths import absolute, join
 from durable_agent.errors import (
@@ -109,6 +116,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
+    from durable_agent._jsonl_read import Index
     from durable_agent._lease import Lease
     from durable_agent.store import SessionInfo
 

@@ -32,7 +32,7 @@ class FastDisk(Disk):
 
 def read_by_the_specification(directory):
     """Another reader, from the docstring of `durable_agent.jsonl` and nothing else."""
-    events, prev = [], "00000000"
+    events, prev, logs = [], "00000000", {}
     names = sorted(
         n for n in os.listdir(directory) if re.fullmatch(r"\d{20}\.jsonl", n)
     )
@@ -43,6 +43,7 @@ def read_by_the_specification(directory):
         assert head["format"] == 1
         assert head["first"] == int(name[:20]) == len(events)
         assert head["prev"] == prev
+        assert head["log"] == logs.setdefault(directory, head["log"])
         assert head["crc"] == f"{zlib.crc32(header[:-18]):08x}"
         assert lines.pop() == b"", "the last byte is a newline"
         for line in lines:
@@ -50,6 +51,7 @@ def read_by_the_specification(directory):
             assert line[-18:] == b',"crc":"%08x"}' % zlib.crc32(line[:-18])
             assert event["seq"] == len(events)
             assert event["prev"] == prev
+            assert event["log"] == head["log"]
             assert event["durable"] < event["seq"]
             prev = event["crc"]
             raw = line[line.index(b',"data":') + 8 : -18]
@@ -134,12 +136,12 @@ def test_a_line_looks_as_specified(tmp_path):
     lines = path.read_bytes().splitlines()
     shape = (
         rb'\{"seq":1,"prev":"[0-9a-f]{8}","durable":0,"time":\d{19},"type":"tool/call",'
-        rb'"call":"c1","data":\{"n":1\},"crc":"[0-9a-f]{8}"\}'
+        rb'"log":"[0-9a-f]{8}","call":"c1","data":\{"n":1\},"crc":"[0-9a-f]{8}"\}'
     )
 
     assert re.fullmatch(shape, lines[2])
     assert list(json.loads(lines[0])) == [
-        "format", "session", "first", "prev", "time", "crc",
+        "format", "session", "first", "prev", "time", "log", "crc",
     ]  # fmt: skip
 
 
@@ -289,6 +291,69 @@ def test_two_records_for_one_place_are_a_conflict(tmp_path, change):
     with pytest.raises(LogConflictError):
         JsonlStore(tmp_path).open("s")
     assert _tree(tmp_path) == before
+
+
+def _lines_of_another_log(tmp_path):
+    """Good lines of a longer log of the same id, each attesting the one before."""
+    return _fill(tmp_path / "other", 9).read_bytes().splitlines()[1:]
+
+
+def test_lines_of_another_log_attest_nothing(tmp_path):
+    """A power cut may give back a disk block that was another file's."""
+    path = _batch(tmp_path, 4)
+    lines = path.read_bytes().splitlines()
+    others = _lines_of_another_log(tmp_path)
+    path.write_bytes(b"\n".join([*lines[:3], lines[3][:30], *others[5:]]) + b"\n")
+
+    report = _open_and_append(tmp_path)
+    assert len(report.torn) == 1
+    assert report.events == 2
+
+
+def test_a_line_of_another_log_is_no_event_of_this_one(tmp_path):
+    path = _batch(tmp_path, 4)
+    header = path.read_bytes().splitlines()[0]
+    others = _lines_of_another_log(tmp_path)
+    path.write_bytes(b"\n".join([header, b"x" * 40 + others[0], others[1]]) + b"\n")
+
+    assert _open_and_append(tmp_path).events == 0
+
+
+def test_an_old_line_behind_damage_is_part_of_the_damage(tmp_path):
+    """A tail that was cut off and written anew; the power cut shows some of both."""
+    path = _batch(tmp_path, 4)
+    lines = path.read_bytes().splitlines()
+    old = _reframe(lines[-1], data=7)
+    path.write_bytes(b"\n".join([*lines, b"x" * 9 + old]) + b"\n")
+    assert JsonlStore(tmp_path).inspect("s").report.events == 4
+    path.write_bytes(b"\n".join([*lines, b"x" * 9, old]) + b"\n")
+
+    report = _open_and_append(tmp_path)
+    assert report.events == 4
+    assert len(report.torn) == 1
+
+
+def test_a_log_without_marks_is_read_and_extended(tmp_path):
+    """``log`` came later than the format; what is there stays as it is."""
+    path = _batch(tmp_path, 4)
+    header, *lines = path.read_bytes().splitlines()
+    members = json.loads(header)
+    del members["log"], members["crc"]
+    made, prev = [_reframe(json.dumps({**members, "crc": ""}).encode())], "00000000"
+    for line in lines:
+        event = json.loads(line)
+        del event["log"]
+        made.append(_reframe(json.dumps(event).encode(), prev=prev))
+        prev = made[-1][-10:-2].decode()
+    path.write_bytes(b"\n".join(made) + b"\n")
+    log = JsonlStore(tmp_path).open("s")
+    log.append([Draft("app/new", b'"new"')])
+    log.flush(4)
+    log.close()
+
+    seen = JsonlStore(tmp_path).inspect("s").read()
+    assert [e.raw for e in seen][-2:] == [b'{"n":3}', b'"new"']
+    assert b'"log"' not in path.read_bytes()
 
 
 def test_damage_in_a_sealed_segment_is_never_a_tear(tmp_path):

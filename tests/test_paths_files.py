@@ -124,17 +124,20 @@ def test_a_good_checksum_alone_makes_no_event(content):
     """Head and payload have to be there as well."""
     line = seal(content)[0][:-1]
 
-    assert take(line, 0, NO_PREV) is None
+    assert take(line, 0, NO_PREV, None) is None
     assert parse_line(line) is None
 
 
 def test_a_line_is_taken_only_where_it_belongs():
-    line = frame(3, NO_PREV, 2, 1, body(Draft("app/a", b"7"), None))[0][:-1]
+    log = b"c01d5eaf"
+    line = frame(3, NO_PREV, 2, 1, body(Draft("app/a", b"7"), None, log))[0][:-1]
 
-    assert take(line, 3, NO_PREV) == (2, b"app/a", None)
-    assert take(line, 4, NO_PREV) is None
-    assert take(line, 3, b"1" * 8) is None
-    assert take(line.replace(b"7", b"8"), 3, NO_PREV) is None
+    assert take(line, 3, NO_PREV, log) == (2, b"app/a", None)
+    assert take(line, 4, NO_PREV, log) is None
+    assert take(line, 3, b"1" * 8, log) is None
+    assert take(line, 3, NO_PREV, b"1" * 8) is None
+    assert take(line, 3, NO_PREV, None) is None
+    assert take(line.replace(b'":7', b'":8'), 3, NO_PREV, log) is None
 
 
 @pytest.mark.parametrize(
@@ -187,10 +190,11 @@ def test_what_is_no_header_is_a_damaged_one(line):
 
 
 def test_a_header_is_read_as_it_was_written():
-    line = header("s", 7, b"1" * 8, 3)
+    for log in (b"c01d5eaf", None):
+        line = header("s", 7, b"1" * 8, 3, log)
 
-    assert line.startswith(HEADER)
-    assert read_header(line[:-1]) == (1, "s", 7, b"1" * 8, 3)
+        assert line.startswith(HEADER)
+        assert read_header(line[:-1]) == (1, "s", 7, b"1" * 8, 3, log)
 
 
 def test_a_file_that_ends_before_its_size_is_read_to_where_it_ends(tmp_path):
@@ -487,7 +491,7 @@ def test_a_listing_shows_what_is_there_and_why_it_cannot_be_read(store, tmp_path
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / segment_name(0)).write_bytes(b'{"format":99}\n')
     (tmp_path / "%FF").mkdir()
-    (tmp_path / "%FF" / segment_name(0)).write_bytes(header("odd", 0, NO_PREV, 5))
+    (tmp_path / "%FF" / segment_name(0)).write_bytes(header("odd", 0, NO_PREV, 5, None))
     found = {info.id: info for info in store.list()}
 
     assert set(found) == {"s", "damaged", "newer", "odd"}
