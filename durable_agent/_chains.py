@@ -21,6 +21,7 @@ from attrs import define, evolve, field, frozen
 from durable_agent._conversations import newest
 from durable_agent._requests import Load
 from durable_agent._responses import recorded_arguments, said
+from durable_agent.errors import LogCorruptError
 from durable_agent.transcript import (
     essence,
     fingerprint,
@@ -95,15 +96,15 @@ class Chains:
     def read_log(self, core: Core, most: int) -> None:
         """Read ends of chains, ``most`` of each function; does I/O, outside of locks.
 
-        Nothing is read twice.
+        Nothing is read twice. Raises an OSError if the log cannot be read now.
         """
-        chosen, self._unread = _parted(self._unread or [], most)
+        chosen, rest = _parted(self._unread or [], most)
         found: dict[int, _Tip] = {}
         for slot in chosen:
             if slot.first in self._tips:
                 continue
-            # What cannot be read here is gone on with by nobody.
-            with contextlib.suppress(OSError, LookupError):
+            # What is damaged for good is gone on with by nobody.
+            with contextlib.suppress(LogCorruptError, LookupError):
                 bound = recorded_arguments(core.log, slot)
                 messages = messages_in(bound)
                 if messages:
@@ -113,6 +114,7 @@ class Chains:
                         _add_turn(tip, answer.response)
                     found[slot.first] = tip
         self._tips = found | self._tips
+        self._unread = rest
 
     def extended(
         self, messages: Sequence[Any], link: Link, after: str | None

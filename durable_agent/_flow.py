@@ -213,7 +213,11 @@ class Flow:
             return
         yield from remember(self.core, self.spec.kind, self.name)
         if self.parent is None and self.spec.transcript:
-            self.link = yield from link_of(self.core, self.name, self.bound)
+            try:
+                self.link = yield from link_of(self.core, self.name, self.bound)
+            except OSError as error:
+                # Unlinked, it would be taken for a conversation of its own.
+                raise self._failed_checkpoint(error) from error
 
     def _abort(self, slot: Slot) -> Generator[Request, Any, None]:
         """Record that the body did not run, if the log still takes it."""

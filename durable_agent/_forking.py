@@ -15,6 +15,7 @@ from durable_agent.events import Draft
 if TYPE_CHECKING:
     from durable_agent._core import Core
     from durable_agent.events import Event
+    from durable_agent.store import SessionLog
 
 #: Events copied before the next write, so that a long log is not held in memory.
 _BATCH = 512
@@ -24,12 +25,16 @@ def fork(core: Core, new_id: str, at: int) -> str:
     """Copy the events up to and with ``at``; durable on return.
 
     Calls recorded up to there keep their idempotency keys; later ones derive theirs
-    from the new session's uid.
+    from the new session's uid. A fork that was cut off is made anew.
     """
     if not 0 <= at < core.log.next_seq:
         msg = f"session {core.id!r} has no event {at}: seq is {core.log.next_seq - 1}"
         raise LookupError(msg)
     log = core.store.open(new_id)
+    if is_cut_off(log):
+        log.close()
+        core.store.delete(new_id)
+        log = core.store.open(new_id)
     try:
         if log.report.existed:
             raise SessionExistsError(
@@ -51,6 +56,17 @@ def fork(core: Core, new_id: str, at: int) -> str:
     finally:
         log.close()
     return new_id
+
+
+def is_cut_off(log: SessionLog) -> bool:
+    """Whether a log is a fork that does not have all that it was to have.
+
+    Its first event says from where on its calls are its own.
+    """
+    first = next(iter(log.heads()), None)
+    if first is None or not first.meta.get("uids"):
+        return False
+    return bool(first.meta["uids"][-1][0] > log.next_seq)
 
 
 def _copied(core: Core, event: Event, new_id: str, at: int) -> Draft:

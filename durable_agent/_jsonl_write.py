@@ -250,7 +250,11 @@ class Writer:
         """Give up the file. Syncs nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            self._disk.close(fd)
+            try:
+                self._disk.close(fd)
+            except OSError as error:
+                # It may be the first to hear that eager lines were not written.
+                raise self._explain(error, "closed") from error
 
     def _explain(self, error: OSError, what: str) -> OSError:
         if isinstance(error, StoreError):

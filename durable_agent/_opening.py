@@ -24,6 +24,7 @@ from durable_agent.errors import (
     FinishedSessionWarning,
     SessionBusyError,
     SessionExistsError,
+    StoreError,
 )
 from durable_agent.jsonl import JsonlStore
 from durable_agent.policy import CheckpointPolicy
@@ -34,6 +35,7 @@ from durable_agent.store import Store
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from durable_agent.recovery import History
     from durable_agent.store import SessionLog
 
 _LOG = logging.getLogger("durable_agent")
@@ -191,10 +193,21 @@ def _refuse_existing(log: SessionLog) -> None:
         )
 
 
+def _refuse_part(log: SessionLog, history: History) -> None:
+    if history.uids and history.uids[-1][0] > log.next_seq:
+        raise StoreError(
+            "It was to be a fork, and making it was cut off.",
+            session=log.report.session,
+            file=log.report.location,
+            advice="Fork again under this id, or delete it.",
+        )
+
+
 def _core(request: Request, store: Store, log: SessionLog) -> Core:
     opening = f"opening {printable(request.id, _SHOWN_CHARS)}"
     with watched(log.heads(), log.report.events, opening) as heads:
         history = fold(heads)
+    _refuse_part(log, history)
     replay = Replay(history, continued=request.continued)
     replay.start()
     core = Core(

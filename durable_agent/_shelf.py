@@ -148,15 +148,19 @@ def _busy(disk: Disk, directory: str) -> bool | None:
 
 
 def delete(disk: Disk, root: str, directory: str, session_id: str) -> None:
-    """Delete one session, or raise with all of it there."""
-    if lstat_or_none(disk, directory) is None:
-        raise _not_found(root, session_id)
+    """Delete one session, or raise with all of it there.
+
+    An error from the moment on at which it is out of the way says that it is deleted.
+    """
+    gone = False
+    aside = join(root, f"{_ASIDE}{name_of(directory)}")
     try:
+        if lstat_or_none(disk, directory) is None:
+            raise _not_found(root, session_id)
         lease = acquire(disk, directory, session_id, 0.0)
         try:
             if set(disk.listdir(directory)) <= {"lock"}:
                 raise _not_found(root, session_id)
-            aside = join(root, f"{_ASIDE}{name_of(directory)}")
             while lstat_or_none(disk, aside) is not None:
                 aside += "~"
             try:
@@ -165,6 +169,7 @@ def delete(disk: Disk, root: str, directory: str, session_id: str) -> None:
                 # Where an open file keeps its directory in place (Windows).
                 lease.release()
                 disk.rename(directory, aside)
+            gone = True
         finally:
             lease.release()
         disk.sync_dir(root)
@@ -174,6 +179,13 @@ def delete(disk: Disk, root: str, directory: str, session_id: str) -> None:
     except (StoreError, TimeoutError):
         raise
     except OSError as error:
+        if gone:
+            raise StoreError(
+                f"The session is deleted, but files of it are left: {error}.",
+                session=session_id,
+                file=aside,
+                advice="The next deletion removes them.",
+            ) from error
         raise StoreError(
             f"The session cannot be deleted: {error}.",
             session=session_id,

@@ -11,16 +11,19 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent._fs import Disk, Lock
+from durable_agent._fs import Disk
 from durable_agent._testing_files import (
     Directory,
     File,
     Operation,
     PowerCut,
     Renaming,
+    SimulatedLock,
+    copied,
     directory_at,
-    files,
+    named,
     place_of,
+    room_for,
     status,
     walk,
 )
@@ -30,22 +33,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from durable_agent._fs import Lock
     from durable_agent._testing_files import Verdict
 
 _serial: Final = itertools.count(1)
-
-
-class SimulatedLock(Lock):
-    """A lock on a file of a simulated disk."""
-
-    def __init__(self, held: set[int], number: int, fd: int) -> None:
-        self._held = held
-        self._number = number
-        self.fd = fd
-
-    def release(self) -> None:
-        """Release it. Idempotent."""
-        self._held.discard(self._number)
 
 
 class SimulatedDisk(Disk):
@@ -57,8 +48,8 @@ class SimulatedDisk(Disk):
     fails, and what it was to write stays visible but is never written). ``capacity`` in
     bytes: beyond it writes come up short and then fail with ENOSPC.
 
-    `power_cut` and `kill` give the disk that the next process finds. Of ``operations``
-    the order is that in which they were begun. Any threads may use one disk.
+    `power_cut` and `kill` give the disk that the next process finds. ``operations``
+    are in the order in which they were begun. Any threads may use one disk.
     """
 
     def __init__(
@@ -109,6 +100,19 @@ class SimulatedDisk(Disk):
             after._inodes = self._inodes
         return after
 
+    def copy(self) -> SimulatedDisk:
+        """Return a disk with the same files, all of them safe."""
+        with self._guard:
+            after = SimulatedDisk(capacity=self.capacity)
+            after.top = copied(self.top)
+            after._inodes = self._inodes
+        return after
+
+    def files(self) -> dict[str, bytes]:
+        """Return what is read of each file, by path."""
+        with self._guard:
+            return {path: bytes(file.now) for path, file in named(self.top)}
+
     # -- inside ------------------------------------------------------------------
 
     def _begin(self, name: str, path: str) -> Verdict | None:
@@ -147,8 +151,7 @@ class SimulatedDisk(Disk):
         return node
 
     def _path(self, fd: int) -> str:
-        known = self._fds.get(fd)
-        return "" if known is None else known[0].path
+        return self._fds[fd][0].path if fd in self._fds else ""
 
     def _renamed(self, *names: tuple[Directory, str, File | Directory | None]) -> None:
         for directory, name, node in names:
@@ -158,12 +161,6 @@ class SimulatedDisk(Disk):
                 directory.now[name] = node
         changed = {(directory, name): node for directory, name, node in names}
         self.renamings.append(Renaming(changed))
-
-    def _room(self, size: int) -> int:
-        if self.capacity is None:
-            return size
-        used = sum(len(file.now) for file in files(self.top))
-        return max(0, min(size, self.capacity - used))
 
     # -- open and create ---------------------------------------------------------
 
@@ -229,7 +226,7 @@ class SimulatedDisk(Disk):
                 taken = taken[: max(1, len(taken) // 2)]
             start = len(file.now) if offset is None else offset
             grown = max(0, start + len(taken) - len(file.now))
-            room = self._room(grown)
+            room = room_for(self.top, self.capacity, grown)
             if room < grown:
                 taken = taken[: len(taken) - (grown - room)]
                 if not taken:
@@ -244,8 +241,7 @@ class SimulatedDisk(Disk):
 
     # -- syncs -------------------------------------------------------------------
 
-    def sync(self, fd: int, *, metadata: bool = False) -> None:
-        del metadata
+    def sync(self, fd: int, *, metadata: bool = False) -> None:  # noqa: ARG002 - both
         file = self._file(fd)
         with self._guard:
             # The pages that a sync writes are those that were there when it began.
@@ -349,6 +345,5 @@ class SimulatedDisk(Disk):
     def whoami(self) -> str:
         return f"1@simulated-{self.serial}"
 
-    def is_alive(self, pid: int) -> bool | None:
-        del pid
+    def is_alive(self, pid: int) -> bool | None:  # noqa: ARG002 - nobody is there
         return False

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from attrs import define, field, frozen
 
+from durable_agent._fs import Lock
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -39,6 +41,19 @@ class Operation:
     number: int
     name: str
     path: str
+
+
+class SimulatedLock(Lock):
+    """A lock on a file of a simulated disk."""
+
+    def __init__(self, held: set[int], number: int, fd: int) -> None:
+        self._held = held
+        self._number = number
+        self.fd = fd
+
+    def release(self) -> None:
+        """Release it. Idempotent."""
+        self._held.discard(self._number)
 
 
 @frozen
@@ -157,6 +172,38 @@ def files(top: Directory) -> Iterator[File]:
             yield node
         else:
             rest.extend(node.now.values())
+
+
+def room_for(top: Directory, capacity: int | None, size: int) -> int:
+    """Return how many bytes of a size fit on a disk of a capacity."""
+    if capacity is None:
+        return size
+    return max(0, min(size, capacity - sum(len(file.now) for file in files(top))))
+
+
+def named(top: Directory, path: str = "") -> Iterator[tuple[str, File]]:
+    """Yield path and file of each name below a directory."""
+    for name, node in sorted(top.now.items()):
+        if isinstance(node, File):
+            yield f"{path}/{name}", node
+        else:
+            yield from named(node, f"{path}/{name}")
+
+
+def copied(top: Directory) -> Directory:
+    """Return a copy of a directory and all below it, as seen, all of it safe."""
+    made = Directory(top.number, top.path)
+    for name, node in top.now.items():
+        if isinstance(node, File):
+            content = bytes(node.now)
+            copy = bytearray(content)
+            made.now[name] = File(
+                node.number, node.path, copy, bytearray(copy), content
+            )
+        else:
+            made.now[name] = copied(node)
+    made.safe = dict(made.now)
+    return made
 
 
 def walk(top: Directory, path: str) -> File | Directory:

@@ -101,6 +101,7 @@ from durable_agent._blobs import Blobs
 from durable_agent._fs import Disk, lstat_or_none
 from durable_agent._ids import encode_id
 from durable_agent._jsonl_log import JsonlLog, JsonlReader
+from durable_agent._jsonl_read import unreadable
 from durable_agent._jsonl_scan import scan
 from durable_agent._lease import acquire, refuse_links
 from durable_agent._paths import absolute, join
@@ -276,6 +277,10 @@ class JsonlStore:
                 # An owner may have cut or rotated between two reads of ours.
                 if tries == _INSPECT_TRIES:
                     raise
+            except StoreError:
+                raise
+            except OSError as error:
+                raise unreadable(session_id, directory, error) from error
 
     def list(self) -> Iterator[SessionInfo]:
         """Yield what is there, by directory name; reads one line of each session.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -22,6 +23,7 @@ from durable_agent._current import FRAME, RESPONSE, SCOPE, STEP, Frame
 from durable_agent._driving import adrive, drive, show
 from durable_agent._forking import fork
 from durable_agent._lifecycle import aclose, close
+from durable_agent._mark import marks
 from durable_agent._recording import record_value, resolution
 from durable_agent._rows import of_core as report_of
 from durable_agent._tables import to_html
@@ -290,13 +292,15 @@ class Session:
     def close(self) -> None:
         """Refuse new calls; seal when those in flight have their outcomes.
 
-        Idempotent. Raises the failure that latched the session, if any.
+        Idempotent. Raises the failure that latched the session, if any. Called while
+        an exception of one of its calls passes (in a ``finally``), the run has not
+        ended normally, as with ``with``.
         """
-        close(self._core, None)
+        close(self._core, _passing())
 
     async def aclose(self) -> None:
         """As ``close``, without blocking the loop."""
-        await aclose(self._core, None)
+        await aclose(self._core, _passing())
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -344,3 +348,9 @@ def make(core: Core) -> Session:
 def of_core(core: Core) -> Session:
     """Return the session of a core that is open already."""
     return Session(core, core.recovery)
+
+
+def _passing() -> BaseException | None:
+    """Return the exception of a recorded call that is on its way through."""
+    error = sys.exception()
+    return error if marks(error) else None

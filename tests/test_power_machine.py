@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import warnings
@@ -28,14 +29,20 @@ from hypothesis.stateful import (
 
 from durable_agent import (
     _current,
-    checkpointed_llm,
-    checkpointed_tool,
     open_conversation,
     step_boundary,
 )
-from durable_agent.errors import DurableError, DurableWarning
+from durable_agent.errors import (
+    DurableError,
+    DurableWarning,
+    LogConflictError,
+    LogCorruptError,
+    LogUnsupportedError,
+)
+from durable_agent.jsonl import JsonlStore
 from durable_agent.testing import PowerCut, SimulatedDisk
-from tests.watched import BASE, Outside, WatchedStore, at
+from tests.watched import BASE, ROOT, Outside, WatchedStore, at
+from tests.workloads import Agent
 
 SESSIONS = st.sampled_from(["a", "b"])
 #: After how many operations of the disk the power fails; None: it does not.
@@ -43,51 +50,14 @@ FAILING = st.one_of(st.none(), st.integers(1, 60))
 SEEDS = st.integers(0, 2**32)
 
 
-class Agent:
-    """What the sessions' code is: functions that note what they do to the outside."""
-
-    def __init__(self, outside):
-        self.outside = outside
-
-        @checkpointed_tool(ignore="session")
-        def act(text, session):
-            outside.body(f"act {text}", session)
-            return f"done {text}"
-
-        @checkpointed_tool(ignore="session")
-        def inner(text, session):
-            outside.body(f"inner {text}", session, nested=True)
-            return text
-
-        @checkpointed_tool(ignore="session")
-        def outer(text, session):
-            outside.body(f"outer {text}", session)
-            return inner(f"{text}1", session) + inner(f"{text}2", session)
-
-        @checkpointed_tool(ignore="session")
-        async def later(text, session):
-            outside.body(f"later {text}", session)
-            await asyncio.sleep(0)
-            return text
-
-        @checkpointed_tool(ignore="session")
-        def fail(text, session):
-            outside.body(f"fail {text}", session)
-            raise ValueError(text)
-
-        @checkpointed_tool(ignore="session", durable_outcome=True)
-        def sure(text, session):
-            outside.body(f"sure {text}", session)
-            return text
-
-        @checkpointed_llm(ignore="session")
-        def stream(prompt, session):
-            outside.body(f"stream {prompt}", session)
-            for n in range(5):
-                yield f"{prompt} {n}"
-
-        self.act, self.outer, self.later = act, outer, later
-        self.fail, self.sure, self.stream = fail, sure, stream
+def promised(segments, path, at_byte):
+    """The highest seq that lines behind a byte prove durable; all if in a header."""
+    behind = segments[path][at_byte:].partition(b"\n")[2].splitlines()
+    if b"\n" not in segments[path][:at_byte] or max(segments) > path:
+        return 2**63
+    seq = int(segments[path][:at_byte].count(b"\n")) - 1 + int(path[-26:-6])
+    proved = [json.loads(line)["durable"] for line in behind]
+    return seq if any(known >= seq for known in proved) else -1
 
 
 class PowerMachine(RuleBasedStateMachine):
@@ -275,6 +245,37 @@ class PowerMachine(RuleBasedStateMachine):
 
         assert again == first
         assert not report.torn
+
+    @rule(name=SESSIONS, place=st.integers(0, 2**32), bit=st.integers(0, 7))
+    def a_flipped_bit_is_refused_or_torn(self, name, place, bit):
+        """Never skipped: what is read is what was written, or nothing is."""
+        disk = self.disk.copy()
+        if not any(path.startswith(f"{ROOT}/{name}/") for path in disk.files()):
+            return
+        log = JsonlStore(ROOT, fs=disk).open(name)
+        before = list(log.read())
+        log.close()
+        segments = {
+            path: data
+            for path, data in disk.files().items()
+            if path.startswith(f"{ROOT}/{name}/") and path.endswith(".jsonl")
+        }
+        if not segments:
+            return
+        path, data = sorted(segments.items())[place % len(segments)]
+        at_byte = place // 7 % len(data)
+        fd = disk.open_rewrite(path)
+        disk.write_at(fd, bytes([data[at_byte] ^ 1 << bit]), at_byte)
+        disk.close(fd)
+        try:
+            log = JsonlStore(ROOT, fs=disk).open(name)
+        except (LogCorruptError, LogConflictError, LogUnsupportedError):
+            return
+        after = list(log.read())
+        log.close()
+
+        assert [e.raw for e in after] == [e.raw for e in before[: len(after)]]
+        assert len(after) > promised(segments, path, at_byte)
 
     @invariant()
     def nothing_ran_without_its_intent(self):

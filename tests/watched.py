@@ -24,6 +24,8 @@ class Promises:
     #: What was appended and cut off again; an old disk block may bring it back.
     cut: dict = field(factory=dict)
     durable: int = -1
+    #: It may have been deleted: then there is nothing.
+    deleting: bool = False
     #: (call id, seq of its intent) of the bodies that ran at depth 0.
     bodies: list = field(factory=list)
 
@@ -39,6 +41,10 @@ class Outside:
 
     def of(self, session) -> Promises:
         return self.sessions.setdefault(session, Promises())
+
+    def deleting(self, session):
+        """From now on the session may be gone, but not a part of it."""
+        self.of(session).deleting = True
 
     def body(self, label, session, *, nested=False):
         """A body begins: its intent is durable, by promise."""
@@ -56,6 +62,8 @@ class Outside:
     def reopened(self, session, events):
         """An opening found these events; raise if that breaks a promise."""
         promises = self.of(session)
+        if promises.deleting and not events:
+            promises = self.sessions[session] = Promises()
         assert [e.seq for e in events] == list(range(len(events)))
         assert len(events) > promises.durable, "a promised event is gone"
         for event in events:
