@@ -215,8 +215,7 @@ class Flow:
         if self.parent is None and self.spec.transcript:
             try:
                 self.link = yield from link_of(self.core, self.name, self.bound)
-            except OSError as error:
-                # Unlinked, it would be taken for a conversation of its own.
+            except OSError as error:  # unlinked, it would be a conversation of its own
                 raise self._failed_checkpoint(error) from error
 
     def _abort(self, slot: Slot) -> Generator[Request, Any, None]:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from typing import TYPE_CHECKING
 
 from durable_agent import _current
 from durable_agent._driving import show
+from durable_agent._mark import marks
 from durable_agent._sealing import begin_close, latched, seal, tell_unused
 from durable_agent._sync_pool import offload
 
 if TYPE_CHECKING:
     from durable_agent._core import Core
+
+
+def passing() -> BaseException | None:
+    """Return the exception of a recorded call that is on its way through."""
+    error = sys.exception()
+    return error if marks(error) else None
 
 
 def close(core: Core, error: BaseException | None) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -22,8 +21,7 @@ from durable_agent._closing import call_of, transcript_of
 from durable_agent._current import FRAME, RESPONSE, SCOPE, STEP, Frame
 from durable_agent._driving import adrive, drive, show
 from durable_agent._forking import fork
-from durable_agent._lifecycle import aclose, close
-from durable_agent._mark import marks
+from durable_agent._lifecycle import aclose, close, passing
 from durable_agent._recording import record_value, resolution
 from durable_agent._rows import of_core as report_of
 from durable_agent._tables import to_html
@@ -292,15 +290,14 @@ class Session:
     def close(self) -> None:
         """Refuse new calls; seal when those in flight have their outcomes.
 
-        Idempotent. Raises the failure that latched the session, if any. Called while
-        an exception of one of its calls passes (in a ``finally``), the run has not
-        ended normally, as with ``with``.
+        Idempotent. Raises the failure that latched the session, if any. Where an
+        exception of a call passes by, in a ``finally``, the run ends by it.
         """
-        close(self._core, _passing())
+        close(self._core, passing())
 
     async def aclose(self) -> None:
         """As ``close``, without blocking the loop."""
-        await aclose(self._core, _passing())
+        await aclose(self._core, passing())
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -348,9 +345,3 @@ def make(core: Core) -> Session:
 def of_core(core: Core) -> Session:
     """Return the session of a core that is open already."""
     return Session(core, core.recovery)
-
-
-def _passing() -> BaseException | None:
-    """Return the exception of a recorded call that is on its way through."""
-    error = sys.exception()
-    return error if marks(error) else None

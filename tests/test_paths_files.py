@@ -602,7 +602,7 @@ def test_a_session_that_is_open_is_not_deleted(store):
 def test_a_failed_deletion_leaves_all_of_the_session(store, disk):
     fill(store)
     disk.does["rename"] = fails(errno.EROFS)
-    with pytest.raises(StoreError, match="cannot be deleted"):
+    with pytest.raises(StoreError, match="is deleted, but files of it are left"):
         store.delete("s")
     disk.does.clear()
 
