@@ -18,6 +18,7 @@ from durable_agent import (
     NoSessionWarning,
     SessionClosedError,
     SessionExistsError,
+    StoreError,
     checkpointed_llm,
     checkpointed_tool,
     configure,
@@ -456,6 +457,61 @@ def test_a_fork_keeps_the_keys_of_what_it_replays_and_runs_again(root):
         keyed(1)
 
     assert keys[0] == keys[1]
+
+
+def test_a_fork_that_was_cut_off_is_no_session_and_is_made_anew(root):
+    """Taken for one, it would make calls again that it was to replay."""
+    with session("s", root=root) as s:
+        tool(1)
+        tool(2)
+        at = s.fork("t")
+    cut(root / "t", 3)
+
+    for opening in (session, conversation):
+        with pytest.raises(StoreError, match="making it was cut off"):
+            opening("t", root=root).__enter__()
+    with inspect_session("t", root=root) as looked:
+        assert looked.report.events == 3
+    with open_conversation("s", root=root) as s:
+        assert s.fork("t", at=5) == at
+    RAN.clear()
+    with session("t", root=root):
+        assert (tool(1), tool(2)) == (1, 2)
+    assert RAN == []
+
+
+@pytest.mark.parametrize("way", [open_session, open_conversation])
+def test_closing_while_a_calls_error_passes_is_no_normal_end(root, way):
+    """``finally: s.close()`` is what a script without ``with`` has."""
+
+    @checkpointed_tool
+    def broken():
+        raise ValueError("no")
+
+    s = way("s", root=root)
+    with pytest.raises(ValueError, match="no"):
+        try:
+            broken()
+        finally:
+            s.close()
+    s = way("t", root=root)
+    with pytest.raises(KeyError):
+        try:
+            raise KeyError(1)
+        finally:
+            s.close()
+    try:
+        raise KeyError(2)
+    except KeyError:
+        s = way("u", root=root)
+        tool(1)
+        s.close()
+
+    def finished(id_):
+        with inspect_session(id_, root=root) as looked:
+            return looked.finished
+
+    assert [finished(id_) for id_ in "stu"] == [False, True, True]
 
 
 def test_a_conversation_may_be_opened_async(root):
