@@ -472,7 +472,7 @@ def test_a_fork_that_was_cut_off_is_no_session_and_is_made_anew(root):
             opening("t", root=root).__enter__()
     with inspect_session("t", root=root) as looked:
         assert looked.report.events == 3
-    with open_conversation("s", root=root) as s:
+    with conversation("s", root=root) as s:
         assert s.fork("t", at=5) == at
     RAN.clear()
     with session("t", root=root):
@@ -497,6 +497,7 @@ def test_closing_while_a_calls_error_passes_is_no_normal_end(root, way):
     s = way("t", root=root)
     with pytest.raises(KeyError):
         try:
+            tool(1)
             raise KeyError(1)
         finally:
             s.close()
