@@ -8,6 +8,7 @@ accepts; a call that began and never ended is reported, never silently run again
 
 from durable_agent._current import current_call, scope, tool_call_id
 from durable_agent._ending import register_control_flow
+from durable_agent._redaction import REDACTED, REDACTED_NAMES
 from durable_agent._usage import Usage
 from durable_agent._version import __version__
 from durable_agent.decorators import checkpointed_llm, checkpointed_tool, step_boundary
@@ -78,6 +79,8 @@ from durable_agent.values import register_type
 
 __all__ = [
     "ABORTED_BEFORE_DISPATCH",
+    "REDACTED",
+    "REDACTED_NAMES",
     "RESULT_NOT_STORABLE",
     "TOOL_NOT_STARTED",
     "TOOL_OUTCOME_UNKNOWN",

@@ -194,11 +194,13 @@ def prepare(
             f"effect= of {name} gave {effect!r}",
             advice=f"Use one of {sorted(EFFECTS)}.",
         )
-    encoded = encode_arguments(
-        bound,
-        ignore=spec.ignore | _frameworks.injected(target, bound),
-        redact=spec.redact,
-        salt=core.salt,
+    encoded = core.redaction.arguments(
+        spec.kind,
+        encode_arguments(
+            bound, ignore=spec.ignore | _frameworks.injected(target, bound)
+        ),
+        spec.redact,
+        _current.SETTINGS.redact_names,
     )
     key = None
     if spec.key is not None:

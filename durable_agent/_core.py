@@ -24,6 +24,7 @@ from durable_agent._chains import Chains
 from durable_agent._current import PROCESS
 from durable_agent._edits_index import Index
 from durable_agent._identity import idempotency_key, new_uid
+from durable_agent._redaction import Redaction
 from durable_agent._turns import Turns
 from durable_agent._version import __version__
 from durable_agent.errors import (
@@ -110,6 +111,7 @@ class Core:
     replayed: set[int] = field(factory=set)
     #: Which request goes on with which.
     chains: Chains = field(factory=Chains)
+    redaction: Redaction = field(factory=Redaction)
     #: response -> its tool calls not yet answered in this run; see ``_claims``.
     claims: dict[str, list[Any]] = field(factory=dict)
     #: Responses of former runs among them that this run did not ask for, with the seq
@@ -182,11 +184,6 @@ class Core:
         if not self.uid:
             self.uid = new_uid()
         return self.uid
-
-    @property
-    def salt(self) -> str:
-        """The salt of redacted hashes: the first uid of the log."""
-        return self.history.uids[0][1] if self.history.uids else self._own_uid()
 
     def _released(self, seqs: list[int]) -> None:
         with self.lock:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field, frozen
 
+from durable_agent._redaction import REDACTED_NAMES
 from durable_agent.errors import (
     AmbiguousSessionError,
     NoSessionError,
@@ -92,6 +93,7 @@ class Settings:
     session_fallback: bool = True
     on_unknown: Any = None
     root: str | None = None
+    redact_names: frozenset[str] = REDACTED_NAMES
 
 
 SETTINGS = Settings()

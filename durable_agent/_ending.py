@@ -12,6 +12,7 @@ from attrs import frozen
 from durable_agent import events as ev
 from durable_agent import values
 from durable_agent._claims import answered
+from durable_agent._current import SETTINGS
 from durable_agent._frameworks import control_flow, in_doubt
 from durable_agent._mark import mark
 from durable_agent._requests import Barrier, Eager, HandOut
@@ -125,7 +126,9 @@ def pack_error(
         }
         raw = b'{"code":"TOOL_OUTCOME_UNKNOWN","cause":"cancel"' + extra
         return Packed(raw, meta, error=error)
-    raw = b'"error":' + values.encode_error(error) + extra
+    names = SETTINGS.redact_names
+    encoded = flow.core.redaction.error(values.encode_error(error), names)
+    raw = b'"error":' + encoded + extra
     if _unknown_after(flow, error):
         meta = {"status": "code", "code": ev.TOOL_OUTCOME_UNKNOWN, "cause": ERROR_CAUSE}
         raw = b'{"code":"TOOL_OUTCOME_UNKNOWN",' + raw

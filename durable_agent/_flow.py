@@ -19,6 +19,7 @@ from durable_agent._chains import link_of
 from durable_agent._claims import link
 from durable_agent._current import Enclosing, StepFrame
 from durable_agent._identity import call_id, short_id
+from durable_agent._redaction import MARK
 from durable_agent._requests import Barrier, Eager, Raise, Run, Value, Verdict
 from durable_agent._texts import aborted_text
 from durable_agent.errors import (
@@ -215,7 +216,7 @@ class Flow:
         if self.parent is None and self.spec.transcript:
             try:
                 self.link = yield from link_of(self.core, self.name, self.bound)
-            except OSError as error:  # unlinked, it would be a conversation of its own
+            except OSError as error:  # unlinked, it would be one of its own
                 raise self._failed_checkpoint(error) from error
 
     def _abort(self, slot: Slot) -> Generator[Request, Any, None]:
@@ -297,7 +298,7 @@ class Flow:
             arguments={
                 name: value
                 for name, value in self.bound.items()
-                if name in self.identity.arguments and name not in self.spec.redact
+                if self.identity.arguments.get(name, MARK) != MARK
             },
         )
 

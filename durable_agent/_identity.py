@@ -14,6 +14,7 @@ import orjson
 from attrs import frozen
 
 from durable_agent import values
+from durable_agent._redaction import without_secrets
 from durable_agent.errors import ArgumentNotStorableError, ValueNotStorableError
 
 if TYPE_CHECKING:
@@ -69,20 +70,20 @@ def short_id(provider_id: str | None) -> str | None:
 
 
 def encode_arguments(
-    bound: Mapping[str, Any], *, ignore: Iterable[str], redact: Iterable[str], salt: str
+    bound: Mapping[str, Any], *, ignore: Iterable[str]
 ) -> dict[str, bytes]:
     """Encode the bound arguments that are recorded.
 
     Raises:
         ArgumentNotStorableError: naming the parameter, before anything ran.
     """
-    ignored, redacted = frozenset(ignore), frozenset(redact)
+    ignored = frozenset(ignore)
     encoded: dict[str, bytes] = {}
     for name, value in bound.items():
         if name in ignored:
             continue
         try:
-            raw = values.encode(value)
+            encoded[name] = values.encode(value)
         except ValueNotStorableError as error:
             raise ArgumentNotStorableError(
                 f"argument {name!r} cannot be recorded: {error}",
@@ -90,14 +91,7 @@ def encode_arguments(
                 path=name + error.path,
                 type_name=error.type_name,
             ) from error
-        encoded[name] = _redacted(raw, salt) if name in redacted else raw
     return encoded
-
-
-def _redacted(raw: bytes, salt: str) -> bytes:
-    """Keep different values apart by 16 salted bits, and nothing of the value."""
-    hashed = hashlib.blake2b(values.canonical(raw), key=salt.encode(), digest_size=2)
-    return orjson.dumps({"$redacted": hashed.hexdigest()})
 
 
 def key_value(key: Any, bound: Mapping[str, Any], name: str) -> Any:
@@ -132,7 +126,8 @@ def identify(
     else:
         for parameter in sorted(arguments):
             _feed(hashed, parameter.encode("utf-8", "surrogatepass"))
-            _feed(hashed, values.canonical(arguments[parameter]))
+            # As if its texts were an error's that was recorded, and came back.
+            _feed(hashed, values.canonical(without_secrets(arguments[parameter])))
     return Identity(hashed.hexdigest(), arguments, keyed)
 
 

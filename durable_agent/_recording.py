@@ -65,7 +65,7 @@ class Recorder:
 
 def record_value(core: Core, name: str, args: tuple[Any, ...]) -> Recorder:
     """Return the recorder of one value, identified by name and arguments."""
-    encoded = encode_arguments({"args": args}, ignore=(), redact=(), salt="")
+    encoded = encode_arguments({"args": args}, ignore=())
     identity = identify("value", name, encoded, scope=_current.SCOPE.get())
     frame = _current.FRAME.get()
     parent = None

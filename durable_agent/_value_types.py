@@ -7,6 +7,7 @@ from base64 import b64decode, b64encode
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any, Final
 
+from durable_agent._redaction import REDACTED, Redacted
 from durable_agent._value_code import DECODERS, ENCODERS, LEAVES, Decoder, Encoder
 from durable_agent._value_names import is_class, refuse
 
@@ -75,6 +76,8 @@ def _unb64(body: str) -> bytes:
 
 
 LEAVES[float] = _put_float
+LEAVES[Redacted] = lambda _: {"$redacted": True}
+DECODERS["$redacted"] = lambda _body, _decoder: REDACTED
 DECODERS["$float"] = lambda body, _: _get_float(body)
 LEAVES[str] = _put_text
 DECODERS["$str"] = lambda body, _: _get_text(body)

@@ -10,6 +10,7 @@ from durable_agent._closing import call_of
 from durable_agent._context import Opening
 from durable_agent._current import FRAME, Frame
 from durable_agent._opening import Request, is_on_unknown, open_core, store_of
+from durable_agent._redaction import names_of
 from durable_agent._rows import ROWS, Report, of_history
 from durable_agent._tables import to_html
 from durable_agent._transcripts import Transcript
@@ -19,7 +20,7 @@ from durable_agent.session import Session, make, of_core
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from durable_agent.events import Event
     from durable_agent.outcomes import Call
@@ -302,6 +303,7 @@ def configure(
     session_fallback: bool | None = None,
     on_unknown: Any = None,
     root: str | os.PathLike[str] | None = None,
+    redact_names: Iterable[str] | None = None,
 ) -> None:
     """Change process-wide settings; what is None stays as it is.
 
@@ -312,6 +314,9 @@ def configure(
             one. Servers turn it off.
         on_unknown: The default for calls in doubt.
         root: The default root.
+        redact_names: What secrets are called, in any case and with anything between
+            the words: arguments and members of that name are recorded as redacted.
+            `REDACTED_NAMES` is the default; ``()`` redacts nothing by its name.
 
     """
     settings = _current.SETTINGS
@@ -324,5 +329,7 @@ def configure(
         settings.session_fallback = session_fallback
     if on_unknown is not None:
         settings.on_unknown = on_unknown
+    if redact_names is not None:
+        settings.redact_names = names_of(redact_names)
     if root is not None:
         settings.root = str(root)

@@ -8,6 +8,8 @@ import durable_agent
 
 EXPORTED = [
     "ABORTED_BEFORE_DISPATCH",
+    "REDACTED",
+    "REDACTED_NAMES",
     "RESULT_NOT_STORABLE",
     "TOOL_NOT_STARTED",
     "TOOL_OUTCOME_UNKNOWN",

@@ -318,7 +318,7 @@ def test_redacted_arguments_stay_redacted(root):
         ]
 
     assert "4711" not in everything
-    assert recorded[0]["$redacted"] not in re.sub(r"[0-9a-f]{20}", "", everything)
+    assert recorded == [{"$redacted": True}]
     assert everything.count("pin=<redacted>") == 2
     assert everything.count("pin=&lt;redacted&gt;") == 2
 
