@@ -345,6 +345,4 @@ class Flow:
 
 
 def _utf8(text: str | None) -> str | None:
-    if text is None:
-        return None
-    return text.encode("utf-8", "replace").decode()
+    return None if text is None else text.encode("utf-8", "replace").decode()

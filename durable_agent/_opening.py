@@ -249,7 +249,9 @@ def _tell(core: Core) -> None:
     _LOG.info("session %r: %s, at %s", core.id, state, report.location)
     if report.died:
         _LOG.warning(
-            "session %r: its former owner %r did not close it", core.id, report.died
+            "session %r: its former owner %s did not close it",
+            core.id,
+            printable(report.died, _SHOWN_CHARS),
         )
     for torn in report.torn:
         _LOG.warning(
