@@ -295,6 +295,10 @@ class Disk:
         """Return "pid@host" of this process."""
         return f"{os.getpid()}@{platform.node()}"
 
+    def user(self) -> int | None:
+        """Return the user that files of ours belong to; None where files have none."""
+        return os.geteuid() if hasattr(os, "geteuid") else None
+
     def is_alive(self, pid: int) -> bool | None:
         """Whether a process of this host lives; None where that cannot be told."""
         if sys.platform == "win32":  # pragma: no cover - signal 0 would end it there

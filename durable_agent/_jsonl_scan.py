@@ -17,6 +17,7 @@ from durable_agent._jsonl_read import (
     read_range,
     unreadable,
 )
+from durable_agent._lease import refuse_strange
 from durable_agent._paths import is_file, join, name_of
 from durable_agent.errors import LogConflictError, LogUnsupportedError, StoreError
 from durable_agent.events import FORMAT
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
     from durable_agent._segment import Frame
 
 
-def scan(disk: Disk, directory: str, session: str) -> Index:
+def scan(disk: Disk, directory: str, session: str, *, owner: bool = False) -> Index:
     """Read a whole log. A directory without any segment gives an empty index.
 
+    As its owner, who is going to write, it refuses segments that may be another's.
     Raises `LogCorruptError`, `LogConflictError`, `LogUnsupportedError` (a newer
     format) and `StoreError` (it cannot be read).
     """
@@ -42,6 +44,8 @@ def scan(disk: Disk, directory: str, session: str) -> Index:
             _prove_absence(index)
         for name in names:
             path = join(directory, name)
+            if owner:
+                refuse_strange(disk, path, disk.lstat(path))
             _scan_segment(index, path, int(name[:20]), last=name == names[-1])
     except StoreError:
         raise

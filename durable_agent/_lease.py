@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from durable_agent._fs import lstat_or_none
-from durable_agent._paths import identity, is_dir, join
+from durable_agent._paths import identity, is_dir, is_file, join
 from durable_agent.errors import (
     LeaseLostError,
     SessionBusyError,
@@ -160,12 +160,7 @@ def _acquire(
 def _is_ours(disk: Disk, path: str, lock: Lock) -> bool:
     """Whether the path leads to the file just locked: it may have been replaced."""
     status = disk.fstat(lock.fd)
-    if status.st_nlink > 1:
-        raise StoreError(
-            "The lock file has a second hard link; its content is left alone.",
-            file=path,
-            advice="Remove the link that is not ours.",
-        )
+    refuse_strange(disk, path, status)
     named = lstat_or_none(disk, path)
     return named is not None and identity(named) == identity(status)
 
@@ -176,6 +171,9 @@ def make_directory(disk: Disk, path: str) -> None:
         disk.mkdir(path)
     except FileExistsError:
         refuse_links(disk, path)
+        status = lstat_or_none(disk, path)
+        if status is not None:
+            refuse_strange(disk, path, status)
 
 
 def refuse_links(disk: Disk, path: str) -> None:
@@ -184,6 +182,25 @@ def refuse_links(disk: Disk, path: str) -> None:
     if status is not None and not is_dir(status):
         raise StoreError(
             "This must be a directory, and not a symbolic link to one.", file=path
+        )
+
+
+def refuse_strange(disk: Disk, path: str, status: os.stat_result) -> None:
+    """Raise `StoreError` for what others own, or reach by another name as well.
+
+    Whoever plants it would read what we write, or have us write into his file.
+    """
+    if disk.user() not in {None, status.st_uid}:
+        raise StoreError(
+            f"It belongs to another user (uid {status.st_uid}); it is left alone.",
+            file=path,
+            advice="Run as that user, or give the whole session to this one.",
+        )
+    if is_file(status) and status.st_nlink > 1:
+        raise StoreError(
+            "It has a second hard link; its content is left alone.",
+            file=path,
+            advice="Remove the link that is not ours.",
         )
 
 

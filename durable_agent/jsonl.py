@@ -196,7 +196,7 @@ class JsonlStore:
             raise
 
     def _open(self, directory: str, session_id: str, lease: Lease) -> JsonlLog:
-        index = scan(self._disk, directory, session_id)
+        index = scan(self._disk, directory, session_id, owner=True)
         if index.unsupported is not None:
             seq, type_, path = index.unsupported
             raise LogUnsupportedError(

@@ -138,6 +138,58 @@ def test_a_symlink_in_the_way_is_refused_and_its_target_unchanged(tmp_path, wher
         assert target.read_text() == "precious"
 
 
+_PLACES = ["s", "s/lock", "s/00000000000000000000.jsonl", "s/torn", "s/blobs"]
+
+
+def _busy_log(root):
+    """A log that has every kind of file, with a tail that the next opening cuts."""
+    path = _finished(root)
+    path.write_bytes(path.read_bytes() + b"torn")
+    JsonlStore(root).open("s").close()
+    path.write_bytes(path.read_bytes() + b"torn again")
+    (root / "s" / "blobs").mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def _write(root):
+    log = JsonlStore(root, blob_bytes=10).open("s")
+    try:
+        log.append([Draft("app/more", b'"%b"' % (b"x" * 50))])
+        log.flush(log.next_seq - 1)
+    finally:
+        log.close()
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="chown takes root")
+@pytest.mark.parametrize("place", _PLACES)
+def test_what_belongs_to_another_user_is_refused_and_left_as_it_was(tmp_path, place):
+    """Whoever owns it reads what is written, and changes what is read."""
+    path = _busy_log(tmp_path)
+    before = path.read_bytes()
+    os.chown(tmp_path / place, 4711, 4711)
+
+    with pytest.raises(StoreError, match="another user"):
+        _write(tmp_path)
+    assert path.read_bytes()[: len(before) - 10] == before[:-10]
+    os.chown(tmp_path / place, os.geteuid(), os.getegid())
+    _write(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["lock", "00000000000000000000.jsonl"])
+def test_a_file_with_a_second_name_is_refused_and_left_as_it_was(tmp_path, place):
+    path = _busy_log(tmp_path)
+    before = path.read_bytes()
+    os.link(tmp_path / "s" / place, tmp_path / "theirs")
+
+    with pytest.raises(StoreError, match="second hard link"):
+        _write(tmp_path)
+    assert path.read_bytes() == before
+    events = JsonlStore(tmp_path).inspect("s").report.events
+    os.unlink(tmp_path / "theirs")
+    _write(tmp_path)
+    assert JsonlStore(tmp_path).inspect("s").report.events == events + 1
+
+
 def test_a_symlink_where_torn_bytes_are_kept_is_refused(tmp_path):
     path = _finished(tmp_path)
     path.write_bytes(path.read_bytes() + b"torn")
