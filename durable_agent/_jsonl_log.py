@@ -33,7 +33,7 @@ class JsonlReader:
     def heads(self) -> Iterator[Head]:
         """Yield the heads of the events found at opening, in order."""
         for line in self._index.lines(0, self._found):
-            yield _segment.head_of(line)
+            yield self._index.head(line)
 
     def read(self, from_seq: int = 0) -> Iterator[Event]:
         """Yield the events from ``from_seq`` on, in order, payloads fetched on the way.
@@ -57,12 +57,13 @@ class JsonlReader:
         return self._found
 
     def _event(self, line: bytes) -> Event:
+        head = self._index.head(line)
         found = _segment.blob_of(line)
         if found is None:
-            return _segment.event_of(line, None)
-        seq = _segment.head_of(line).seq
-        path = self._index.locate(seq)[0].path
-        return _segment.event_of(line, self._blobs.load(found, file=path, seq=seq))
+            return _segment.event_of(head, line, None)
+        path = self._index.locate(head.seq)[0].path
+        raw = self._blobs.load(found, file=path, seq=head.seq)
+        return _segment.event_of(head, line, raw)
 
 
 class JsonlLog(JsonlReader):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from contextlib import suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from durable_agent._fs import Disk
+    from durable_agent.events import Head
 
 UNCHANGED: Final = "Nothing was changed; restore the file from a copy, or salvage it."
 #: Lines of one read are handed out from at most this many bytes.
@@ -132,8 +134,19 @@ class Index:
             self._look_at_type(type_, line, segment.path)
         return True
 
+    def head(self, line: bytes) -> Head:
+        """Return the head of a good line. Raises `LogCorruptError` if it has none."""
+        try:
+            return _segment.head_of(line)
+        except (ValueError, KeyError, TypeError) as error:
+            seq = _segment.seq_of(line)
+            path = self.segments[-1].path
+            with suppress(LookupError):
+                path = self.locate(seq)[0].path
+            self.corrupt(f"A line has a head that nobody wrote: {error}.", path, 0, seq)
+
     def _look_at_type(self, type_: bytes, line: bytes, path: str) -> None:
-        head = _segment.head_of(line)
+        head = self.head(line)
         self._known[type_] = known = is_known(head.type)
         ignorable = head.meta.get("ignorable") is True
         if not known and not ignorable and self.unsupported is None:

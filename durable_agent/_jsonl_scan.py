@@ -151,6 +151,9 @@ class _Scan:
         return self._damage
 
     def _doubt(self, offset: int, line: bytes, *, whole: bool) -> None:
+        if len(line) < _segment.LEAST_BYTES:
+            self._damage = offset if self._damage is None else self._damage
+            return
         found = _segment.parse(line)
         if found is not None:
             within = iter([(0, found)])

@@ -127,13 +127,14 @@ class MemoryReader:
     def read(self, from_seq: int = 0) -> Iterator[Event]:
         """Yield the events from ``from_seq`` on, in order."""
         for line in self._lines[max(from_seq, 0) :]:
-            yield _segment.event_of(line, None)
+            yield _segment.event_of(_segment.head_of(line), line, None)
 
     def get(self, seq: int) -> Event:
         """Return one event. Raises `LookupError` if there is none."""
         if not 0 <= seq < len(self._lines):
             raise LookupError(f"there is no event {seq}")
-        return _segment.event_of(self._lines[seq], None)
+        line = self._lines[seq]
+        return _segment.event_of(_segment.head_of(line), line, None)
 
     def close(self) -> None:
         """Nothing is held, so nothing happens."""

@@ -40,10 +40,26 @@ _AFTER_START: Final = re.compile(
     rb'(-1|\d{1,19}),"time":-?\d{1,19},"type":"((?:[^"\\]|\\.)*)"'
     rb'(?:,"log":"([0-9a-f]{8})")?'
 )
+#: What the members of a head may be.
+_HEAD_TYPES: Final[tuple[tuple[type, ...], ...]] = (
+    (int,),
+    (int,),
+    (str,),
+    (str, type(None)),
+    (str, type(None)),
+    (dict,),
+)
 #: Where copying a line begins to cost more than a view of it.
 _SHORT_BYTES: Final = 1 << 14
 #: Segments are read in pieces of this size.
 _CHUNK_BYTES: Final = 1 << 20
+
+#: No line with a checksum is shorter.
+LEAST_BYTES: Final = _CRC_SIZE
+#: So many heads are tried from each end of a damaged piece.
+_HEADS: Final = 64
+#: Lines shorter than this on average are taken one by one: split, each costs more.
+_TINY_BYTES: Final = 64
 
 NAME: Final = re.compile(r"(\d{20})\.jsonl")
 
@@ -197,11 +213,15 @@ def blob_of(line: bytes) -> str | None:
 def frames_within(piece: bytes) -> Iterator[tuple[int, Frame]]:
     """Yield the good lines that end where a damaged piece ends, with their offsets.
 
-    Looked for by heads, because the lost byte may be the newline between two.
+    Looked for by heads, because the lost byte may be the newline between two. Of more
+    than damage leaves, the first and the last ones are tried: each is a checksum.
     """
-    for match in _HEAD.finditer(piece):
-        if found := parse(piece[match.start() :]):
-            yield match.start(), found
+    starts = [match.start() for match in _HEAD.finditer(piece)]
+    if len(starts) > 2 * _HEADS:
+        starts = starts[:_HEADS] + starts[-_HEADS:]
+    for start in starts:
+        if found := parse(piece[start:]):
+            yield start, found
 
 
 def read_header(line: bytes) -> Header | None:
@@ -233,10 +253,15 @@ def read_header(line: bytes) -> Header | None:
         return None
 
 
+def seq_of(line: bytes) -> int:
+    """Return the seq of a good line."""
+    return int(line[7 : line.index(b",")])
+
+
 def head_of(line: bytes) -> Head:
-    """Return the head of a good line."""
+    """Return the head of a good line. Raises `ValueError` for one of other types."""
     members = orjson.loads(line[: line.index(DATA)] + b"}")
-    return Head(
+    head = Head(
         members["seq"],
         members["time"],
         members["type"],
@@ -244,13 +269,28 @@ def head_of(line: bytes) -> Head:
         members.get("key"),
         members.get("meta") or {},
     )
+    for value, kinds in zip(head, _HEAD_TYPES, strict=True):
+        if type(value) not in kinds:
+            raise ValueError(f"{type(value).__name__} where {kinds[0].__name__} is")
+    return head
 
 
-def event_of(line: bytes, blob: bytes | None) -> Event:
+def event_of(head: Head, line: bytes, blob: bytes | None) -> Event:
     """Return the event of a good line, its payload taken from ``blob`` if given."""
-    head = head_of(line)
     raw = blob if blob is not None else line[line.index(DATA) + 8 : -_CRC_SIZE]
     return Event(head.seq, head.time, head.type, raw, head.call, head.key, head.meta)
+
+
+def _split(chunk: bytes) -> Iterator[bytes]:
+    """Yield what lies between newlines."""
+    if chunk.count(b"\n") * _TINY_BYTES < len(chunk):
+        yield from chunk.split(b"\n")
+        return
+    start = 0
+    while (end := chunk.find(b"\n", start)) >= 0:
+        yield chunk[start:end]
+        start = end + 1
+    yield chunk[start:]
 
 
 def pieces(
@@ -267,8 +307,8 @@ def pieces(
         if not chunk:
             break
         position += len(chunk)
-        first, *rest = chunk.split(b"\n")
-        parts.append(first)
+        rest = _split(chunk)
+        parts.append(next(rest))
         for piece in rest:
             line = parts[0] if len(parts) == 1 else b"".join(parts)
             yield offset, line, True

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 #: Tags whose body is a list that stands for itself.
 _LISTS: Final = frozenset({"$tuple", "$set", "$frozenset"})
+#: In the place of a node that was referred to.
+_TAKEN: Final = object()
 _FIELDS_SET: Final = "__pydantic_fields_set__"
 _EXTRA: Final = "__pydantic_extra__"
 
@@ -21,10 +23,14 @@ def look(raw: bytes) -> Json:
     Objects become their fields: of models those that were set, as their own dump.
     Of what has no such view, the encoded form is shown.
     """
-    return _look(orjson.loads(raw), ())
+    node = orjson.loads(raw)
+    try:
+        return _look(node, [])
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError):
+        return node  # not what a writer of ours encodes
 
 
-def _look(node: Any, deep: tuple[Any, ...]) -> Json:
+def _look(node: Any, deep: list[Any]) -> Json:
     if isinstance(node, list):
         return [_look(item, deep) for item in node]
     if not isinstance(node, dict):
@@ -36,7 +42,7 @@ def _look(node: Any, deep: tuple[Any, ...]) -> Json:
     return {name: _look(value, deep) for name, value in node.items()}
 
 
-def _tagged(tag: str, body: Any, deep: tuple[Any, ...]) -> Json:
+def _tagged(tag: str, body: Any, deep: list[Any]) -> Json:
     if tag in _LISTS:
         return [_look(item, deep) for item in body]
     match tag:
@@ -53,17 +59,18 @@ def _tagged(tag: str, body: Any, deep: tuple[Any, ...]) -> Json:
         case "$datetime" | "$time" | "$path":
             return _look(body[0] if tag != "$path" else body[1], deep)
         case "$deep":
-            return _look(body[0], tuple(body))
-        case "$ref" if body < len(deep):
-            # Nodes refer to later ones only.
-            return _look(deep[body], deep)
+            return _look(body[0], list(body))
+        case "$ref" if 0 < body < len(deep) and deep[body] is not _TAKEN:
+            # Each node is referred to once, or a short text could stand for a huge one.
+            deep[body], node = _TAKEN, deep[body]
+            return _look(node, deep)
         case "$decimal" | "$uuid" | "$date" | "$float" | "$bytes" | "$bytearray":
             return _look(body, deep)
         case _:
             return {tag: body}
 
 
-def _object(body: dict[str, Any], deep: tuple[Any, ...]) -> Json:
+def _object(body: dict[str, Any], deep: list[Any]) -> Json:
     if "value" in body:
         return _look(body["value"], deep)
     state = body.get("state")

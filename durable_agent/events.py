@@ -88,6 +88,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 from attrs import field, frozen
 
+from durable_agent._shapes import check_payload
+from durable_agent.errors import LogCorruptError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -173,8 +176,18 @@ class Event:
 
     @property
     def data(self) -> Any:
-        """The payload as plain JSON; values in it are still type-tagged."""
-        return orjson.loads(self.raw)
+        """The payload as plain JSON; values in it are still type-tagged.
+
+        Raises `LogCorruptError` for one that no writer of ours made.
+        """
+        try:
+            data = orjson.loads(self.raw)
+        except orjson.JSONDecodeError as error:
+            raise LogCorruptError(
+                f"The payload of an event is no JSON: {error}.", seq=self.seq
+            ) from error
+        check_payload(self.seq, self.type, data)
+        return data
 
     @property
     def head(self) -> Head:

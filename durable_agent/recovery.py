@@ -30,6 +30,7 @@ from durable_agent._records import (
     Slot,
     Step,
 )
+from durable_agent._shapes import check_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -304,9 +305,10 @@ def may_settle(history: History, slot: Slot, *, resolving: bool = False) -> bool
 
 
 def fold(heads: Iterable[Head]) -> History:
-    """Fold a whole log."""
+    """Fold a whole log. Raises `LogCorruptError` for heads that nobody here wrote."""
     history = History()
     for head in heads:
+        check_head(head)
         history.apply(head)
     return history
 

@@ -15,7 +15,8 @@ PACKAGE = Path(durable_agent.__file__).parent
 #: Layer by layer, lowest first. A new module has to be given its place here.
 LAYERS = [
     # Facts: errors, events, outcomes.
-    "errors _error_base events outcomes store _version _paths _mark _redaction",
+    """errors _error_base events outcomes store _version _paths _mark _redaction
+    _shapes""",
     # Values and JSON; events to history; the disk.
     "values _value_* recovery _records _fs _ids _texts",
     # Call identity; frame, scan, torn or corrupt; lock and epoch.
