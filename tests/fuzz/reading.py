@@ -201,10 +201,12 @@ def _look(store):
 
 def _show(store):
     with inspect_session("s", store=store) as seen:
-        shown = report.text(seen) + seen._repr_html_()
-    for bad in ("\x1b", "\x00", "<script>", "\u202e"):
-        if bad in shown:
+        text, html = report.text(seen), seen._repr_html_()
+    for bad in ("\x1b", "\x00", "\u202e"):
+        if bad in text + html:
             raise AssertionError(f"{bad!r} is shown")
+    if "<script" in html:
+        raise AssertionError("a script is shown")
 
 
 def _messages(dialect):
