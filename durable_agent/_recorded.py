@@ -318,7 +318,7 @@ def unknown(flow: Flow, slot: Slot, call: Call) -> Value | Raise:
     answered(flow.core, slot)
     text = unknown_text(flow.short, flow.effect)
     if _handler(flow) == "return":
-        return Value(text)
+        return _told(flow, text)
     flow.core.told_unknown.add((slot.call, slot.attempt))
     error = ToolOutcomeUnknownError(text, call=call, session=flow.core.id)
     error.advise(
@@ -328,11 +328,15 @@ def unknown(flow: Flow, slot: Slot, call: Call) -> Value | Raise:
     return Raise(mark(error, slot))
 
 
+def _told(flow: Flow, text: str) -> Value:
+    return Value((flow.spec.told or str)(text))
+
+
 def closed(flow: Flow) -> Value | Raise:
     """Answer a call that the model was told was never started: it stays so."""
     text = not_started_text(flow.short)
     if _handler(flow) == "return":
-        return Value(text)
+        return _told(flow, text)
     return Raise(ToolNotStartedError(text, session=flow.core.id))
 
 
