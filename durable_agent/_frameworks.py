@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: A module of the framework -> the module that has its ``INTEGRATION``.
 KNOWN: Final[dict[str, str]] = {
     "langchain_core": "durable_agent.integrations.langchain",
+    "mcp": "durable_agent.integrations.mcp",
 }
 
 

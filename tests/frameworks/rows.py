@@ -41,4 +41,16 @@ ROWS = {
         ("langchain-core", "langgraph"),
         "tools = [checkpointed_tool(t) for t in tools]",
     ),
+    "mcp": Row(
+        "MCP",
+        ("mcp",),
+        "session = checkpointed_tool(session)",
+        {"model": "has none", "stream": "has none", "call id": "by name, arguments"},
+    ),
+    "openai-agents": Row(
+        "OpenAI Agents SDK",
+        ("openai-agents",),
+        "tools = [checkpointed_tool(t) for t in tools]",
+        {"call id": "innermost: with a ToolContext, else by name and arguments"},
+    ),
 }

@@ -1,0 +1,84 @@
+"""What adapters of several frameworks do alike."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import types
+from typing import TYPE_CHECKING, Any
+
+from durable_agent._wrapping import Wrapper, front_of
+from durable_agent.errors import DecorationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def version_of(distribution: str) -> str:
+    """Return a distribution's name and version, for messages."""
+    try:
+        return f"{distribution} {importlib.metadata.version(distribution)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"{distribution} (version unknown)"
+
+
+def demand_kind(obj: Any, kind: str, wanted: str) -> None:
+    """Refuse the decorator that is not for such objects."""
+    if kind != wanted:
+        words = {"tool": "tools", "llm": "models"}
+        raise DecorationError(
+            f"{type(obj).__qualname__} objects are no {words[kind]}.",
+            advice=f"Use checkpointed_{wanted}.",
+        )
+
+
+def unknown_version(what: str, missing: str, distribution: str) -> DecorationError:
+    """Return the error of a version that lacks what an adapter needs."""
+    return DecorationError(
+        f"{what} of {version_of(distribution)} has no {missing}: this version is not "
+        "known, and it would look recorded and not be.",
+        advice="Decorate the function that it is made from, innermost.",
+    )
+
+
+def demand(cls: type, names: Iterable[str], distribution: str) -> None:
+    """Refuse a class that lacks one of these attributes."""
+    missing = [name for name in names if not hasattr(cls, name)]
+    if missing:
+        raise unknown_version(cls.__qualname__, ", ".join(missing), distribution)
+
+
+def function_of(cls: type, method: str) -> Any:
+    """Return what a class has under a name, not bound to anything."""
+    for owner in cls.__mro__:
+        if method in vars(owner):
+            return vars(owner)[method]
+    raise AttributeError(method)
+
+
+def subclass_of(cls: type, namespace: Mapping[str, Any]) -> type:
+    """Return a subclass that has the name of the class, with this in it.
+
+    Its objects cannot be pickled: a process that loads one would not have the class.
+    """
+    body = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "__reduce_ex__": _no_pickle,
+        **namespace,
+    }
+    return types.new_class(cls.__name__, (cls,), {}, lambda ns: ns.update(body))
+
+
+def _no_pickle(self: Any, _protocol: Any) -> Any:
+    msg = f"an adapted {type(self).__qualname__} cannot be pickled: adapt it there"
+    raise TypeError(msg)
+
+
+def cover_each_other(decorated: Iterable[Any]) -> None:
+    """Let what one of these calls among the others be the same call as its own."""
+    fronts = [front_of(each) for each in decorated if isinstance(each, Wrapper)]
+    functions = tuple(f.origin.function for f in fronts if f is not None)
+    for front in fronts:
+        if front is not None:
+            front.origin.covers = (*front.origin.covers, *functions)
