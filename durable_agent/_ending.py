@@ -11,6 +11,7 @@ from attrs import frozen
 
 from durable_agent import events as ev
 from durable_agent import values
+from durable_agent._carriers import encoded
 from durable_agent._claims import answered
 from durable_agent._frameworks import control_flow, in_doubt
 from durable_agent._mark import mark
@@ -25,7 +26,7 @@ from durable_agent.errors import (
 from durable_agent.recovery import CANCEL_CAUSE, ERROR_CAUSE
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from durable_agent._flow import Flow
     from durable_agent._requests import Request
@@ -64,8 +65,16 @@ class Packed:
     warning: str = ""
 
 
-def pack_value(flow: Flow, value: Any, returned_as: str = "") -> Packed:
-    """Encode a value; one that cannot be stored becomes RESULT_NOT_STORABLE."""
+def pack_value(
+    flow: Flow,
+    value: Any,
+    returned_as: str = "",
+    carrier: Mapping[str, Any] | None = None,
+) -> Packed:
+    """Encode a value; one that cannot be stored becomes RESULT_NOT_STORABLE.
+
+    ``carrier`` is what it was handed over in.
+    """
     extra = _duration(flow)
     warning = ""
     try:
@@ -77,7 +86,7 @@ def pack_value(flow: Flow, value: Any, returned_as: str = "") -> Packed:
         raw = b'{"code":"RESULT_NOT_STORABLE","why":' + why
         meta = {"status": "code", "code": ev.RESULT_NOT_STORABLE}
     else:
-        raw += rendered(flow, value)
+        raw += encoded(carrier or {}) + rendered(flow, value)
     if returned_as:
         meta["as"] = returned_as
     return Packed(raw + extra, meta, value=value, warning=warning)

@@ -191,12 +191,12 @@ def _deliver(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise]:
 
 def _from_event(flow: Flow, slot: Slot, event: Event) -> Value | Raise:
     data = event.data
-    returned_as = event.meta.get("as", "")
+    returned_as, carrier = event.meta.get("as", ""), data.get("carrier")
     if "stream" in data:
-        return Value(Recording(slot, event.seq, data), returned_as)
+        return Value(Recording(slot, event.seq, data), returned_as, carrier)
     if "error" not in data:
         value = values.decode(orjson.dumps(data.get("value")))
-        return Value(value, returned_as)
+        return Value(value, returned_as, carrier)
     error = mark(values.decode_error(orjson.dumps(data["error"])), slot)
     if flow.core.history.ended_run(slot):
         error.add_note(

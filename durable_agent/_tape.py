@@ -50,6 +50,8 @@ class Tape:
 
     flow: Flow
     returned_as: str = ""
+    #: What it was handed over in: a member of the end's payload.
+    carrier: bytes = b""
     count: int = 0
     ended: bool = False
     _pending: list[bytes] = field(factory=list)
@@ -126,7 +128,7 @@ class Tape:
         self.ended = True
         packed = pack_error(self.flow, error, self.returned_as)
         if packed is not None and packed.raw.startswith(b'{"error"'):
-            raw = b'{"stream":{"end":"error"},' + packed.raw[1:]
+            raw = b'{"stream":{"end":"error"}' + self.carrier + b"," + packed.raw[1:]
             packed = Packed(raw, packed.meta, error=error)
         self._flush_batch()
         yield from record(self.flow, packed)
@@ -165,6 +167,7 @@ class Tape:
             + b'","chunks":%d,"return":' % self.count
             + returned
             + b"}"
+            + self.carrier
             + rendered(self.flow, list(self._live))
             + b"}"
         )

@@ -15,7 +15,7 @@ import sys
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent import _calls, _step_runs, _streams
+from durable_agent import _calls, _managers, _step_runs, _streams
 from durable_agent._current import TOOL_NAMES
 from durable_agent._kinds import CODELESS, Kind, code_holder, is_lazy, kind_of
 from durable_agent._spec import Origin, Spec, Target
@@ -50,13 +50,15 @@ def _call_around_coroutine(
     """Call a plain function around a coroutine function.
 
     Where an event loop runs it is awaited, so that no sync of the log blocks the loop.
-    Elsewhere it may be a bridge that returns a value.
+    Elsewhere it may be a bridge that returns a value. Of a model function it may be a
+    context manager instead, which nobody knows before the checkpoint: it is both.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return _calls.call(spec, target, args, kwargs)
-    return _calls.acall(spec, target, args, kwargs)
+    made = _calls.acall(spec, target, args, kwargs)
+    return _managers.Awaited(made) if spec.kind == "llm" else made
 
 
 #: How a recorded call of each kind of function runs.

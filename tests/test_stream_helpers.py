@@ -450,8 +450,8 @@ def test_a_replayed_stream_says_what_it_does_not_have(sdk, root):
     with session("s", root=root), ask(**sdk.request) as stream:
         with pytest.raises(AttributeError, match=r"'get_final_run'.*not recorded"):
             stream.get_final_run()
-        with pytest.raises(AttributeError, match=r"'response'.*not recorded"):
-            _ = stream.response
+        with pytest.raises(AttributeError, match=r"'_raw_stream'.*not recorded"):
+            _ = stream._raw_stream
         stream.until_done()
 
 
