@@ -185,6 +185,25 @@ class Wrapper(_Proxy):
             return front.runner(front.how, target, args, kwargs)
         return front.run(target, args, kwargs)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both record the same function alike.
+
+        It is not equal to the function: caches by function would give one for the
+        other, and what they hold of the undecorated one records nothing.
+        """
+        if self is other:
+            return True
+        if not issubclass(type(other), Wrapper):
+            return False
+        same: bool = self.__wrapped__ == other.__wrapped__
+        return same and self._self_front.how == other._self_front.how
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
+
     @property
     def __durable_name__(self) -> str:
         """The name under which calls are recorded, unless it varies by call."""
