@@ -53,6 +53,8 @@ class Integration:
     adapt: Callable[[Any, Spec], Any | None] = _none
     #: Whether a parameter with this annotation is filled in by the framework.
     injects: Callable[[Any], bool] = _false
+    #: Whether a parameter with this default is.
+    fills: Callable[[Any], bool] = _false
     #: Types whose objects are passed in by the framework, annotated or not.
     injected_types: Callable[[], tuple[type, ...]] = _empty
     #: The provider's id of the tool call that runs here, by tool name and arguments.
@@ -135,6 +137,10 @@ def _annotated(target: Target, asked: list[Integration]) -> frozenset[str]:
         name
         for name, annotation in hints(origin.function).items()
         if any(each.injects(annotation) for each in asked)
+    ) | frozenset(
+        parameter.name
+        for parameter in target.signature.parameters.values()
+        if any(each.fills(parameter.default) for each in asked)
     )
     origin.injected = (code, len(asked), names)
     return names

@@ -195,8 +195,9 @@ class Wrapper(_Proxy):
             return True
         if not issubclass(type(other), Wrapper):
             return False
-        same: bool = self.__wrapped__ == other.__wrapped__
-        return same and self._self_front.how == other._self_front.how
+        wrapper: Any = other
+        same: bool = self.__wrapped__ == wrapper.__wrapped__
+        return same and self._self_front.how == wrapper._self_front.how
 
     def __ne__(self, other: object) -> bool:
         return not self == other

@@ -30,7 +30,7 @@ from durable_agent import (
     inspect_session,
     session,
 )
-from durable_agent.integrations import mcp as integration
+from durable_agent.integrations._mcp_tools import shown
 from tests import mcp_servers
 from tests.frameworks.killing import Agent
 from tests.frameworks.rows import ROWS
@@ -642,9 +642,9 @@ def test_text_is_shown_as_text_and_all_else_as_json():
     image = mcp_types.ImageContent(type="image", data="YQ==", mime_type="image/png")
     result = mcp_types.CallToolResult
 
-    assert integration.shown(result(content=[text, text])) == "a\na"
-    assert '"mimeType":"image/png"' in integration.shown(result(content=[text, image]))
-    assert '"structuredContent":{"a":1}' in integration.shown(
+    assert shown(result(content=[text, text])) == "a\na"
+    assert '"mimeType":"image/png"' in shown(result(content=[text, image]))
+    assert '"structuredContent":{"a":1}' in shown(
         result(content=[], structured_content={"a": 1})
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import types
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,8 @@ def function_of(cls: type, method: str) -> Any:
 def subclass_of(cls: type, namespace: Mapping[str, Any]) -> type:
     """Return a subclass that has the name of the class, with this in it.
 
-    Its objects cannot be pickled: a process that loads one would not have the class.
+    Its objects can be copied, and cannot be pickled: a process that loads one would not
+    have the class.
     """
     body = {
         "__module__": cls.__module__,
@@ -67,7 +69,26 @@ def subclass_of(cls: type, namespace: Mapping[str, Any]) -> type:
         "__reduce_ex__": _no_pickle,
         **namespace,
     }
+    copying = {"__copy__": _copy, "__deepcopy__": _deepcopy}
+    body |= {name: fn for name, fn in copying.items() if not hasattr(cls, name)}
     return types.new_class(cls.__name__, (cls,), {}, lambda ns: ns.update(body))
+
+
+def with_state(cls: type, state: dict[str, Any]) -> Any:
+    """Return an object of a class that was not constructed, with this very state."""
+    made: Any = object.__new__(cls)
+    object.__setattr__(made, "__dict__", state)
+    return made
+
+
+def _copy(self: Any) -> Any:
+    return with_state(type(self), {**self.__dict__})
+
+
+def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+    made = memo[id(self)] = with_state(type(self), {})
+    made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    return made
 
 
 def _no_pickle(self: Any, _protocol: Any) -> Any:

@@ -12,7 +12,6 @@ its state with the original, and is of a subclass with the same name.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 import typing
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import evolve
 
-from durable_agent._current import TOOL_NAMES
 from durable_agent._decorate import decorate
 from durable_agent._frameworks import Integration
 from durable_agent._options import merge
@@ -33,13 +31,14 @@ from durable_agent.integrations._adapting import (
     function_of,
     subclass_of,
     unknown_version,
+    with_state,
 )
+from durable_agent.integrations._mcp_tools import CALLER, Tools, shown, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from durable_agent._spec import Spec
-    from durable_agent.outcomes import Effect
 
 #: What calls tools: module, class, distribution, and the method that is recorded.
 _CALLERS: Final = (
@@ -74,8 +73,6 @@ _IGNORED: Final = frozenset(
 )
 #: ``CONNECTION_CLOSED`` and ``REQUEST_TIMEOUT``, which was 408 once.
 _DOUBTFUL_CODES: Final = frozenset({-32000, -32001, 408})
-#: Pages of a list of tools that are read at most.
-_PAGES: Final = 1000
 
 #: Where a subclass has the options that it was made with.
 _OPTIONS: Final = "__durable_options__"
@@ -92,10 +89,12 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
     for module, name, distribution, method in _CALLERS:
         if _is(obj, module, name):
             demand_kind(obj, spec.kind, "tool")
-            demand(type(obj), (method,), distribution)
+            # Of a client, the session would be a way past it.
+            needed = (method, "session") if name == "Client" else (method,)
+            demand(type(obj), needed, distribution)
             if loaded("mcp_types", "CallToolResult") is None:
                 raise unknown_version(name, "mcp_types.CallToolResult", "mcp")
-            return _face(obj, spec, method, _Tools(obj))
+            return _face(obj, spec, method, Tools(obj))
     for module, name, distribution in _SERVER_TOOLS:
         if _is(obj, module, name):
             demand_kind(obj, spec.kind, "tool")
@@ -130,7 +129,7 @@ def _adapt_server_tool(tool: Any, spec: Spec, distribution: str) -> Any:
     return tool if made is tool.fn else tool.model_copy(update={"fn": made})
 
 
-def _face(obj: Any, spec: Spec, method: str, tools: _Tools) -> Any:
+def _face(obj: Any, spec: Spec, method: str, tools: Tools) -> Any:
     """Return an object with the state of another whose calls are recorded."""
     cls = type(obj)
     options = vars(cls).get(_OPTIONS)
@@ -139,7 +138,7 @@ def _face(obj: Any, spec: Spec, method: str, tools: _Tools) -> Any:
         if both == options:
             return obj
         cls, spec = cls.__mro__[1], both
-    how = _how(obj, cls, spec, method, tools)
+    how = _how(cls, spec, method, tools)
     calling = decorate(function_of(cls, method), how)
     namespace = {
         _OPTIONS: spec,
@@ -151,8 +150,7 @@ def _face(obj: Any, spec: Spec, method: str, tools: _Tools) -> Any:
     if session is not None:
         namespace["session"] = _sessions(session, spec, calling, tools)
     try:
-        made: Any = object.__new__(subclass_of(cls, namespace))
-        object.__setattr__(made, "__dict__", obj.__dict__)
+        made = with_state(subclass_of(cls, namespace), obj.__dict__)
     except (TypeError, AttributeError) as error:
         raise DecorationError(
             f"{cls.__qualname__} objects cannot be recorded: {error}",
@@ -166,7 +164,7 @@ def _property(cls: type, name: str) -> property | None:
     return found if isinstance(found, property) else None
 
 
-def _sessions(session: property, spec: Spec, calling: Any, tools: _Tools) -> property:
+def _sessions(session: property, spec: Spec, calling: Any, tools: Tools) -> property:
     """Return a property that gives the session below a client, recording as well.
 
     What the client itself asks of it is the client's own call.
@@ -186,7 +184,7 @@ def _sessions(session: property, spec: Spec, calling: Any, tools: _Tools) -> pro
     return property(get, doc=session.__doc__)
 
 
-def _how(obj: Any, cls: type, spec: Spec, method: str, tools: _Tools) -> Spec:
+def _how(cls: type, spec: Spec, method: str, tools: Tools) -> Spec:
     """Return the options of the method: each tool has a name, as the model has it."""
     parameters = inspect.signature(function_of(cls, method)).parameters
     changes: dict[str, Any] = {
@@ -199,7 +197,7 @@ def _how(obj: Any, cls: type, spec: Spec, method: str, tools: _Tools) -> Spec:
     if not callable(spec.name):
         changes["short"] = _tool_name
     if spec.name is None:
-        changes["name"] = functools.partial(_full_name, obj)
+        changes["name"] = _full_name
     if spec.trust_annotations:
         if "effect" in spec.given:
             raise DecorationError(
@@ -214,105 +212,14 @@ def _tool_name(bound: Mapping[str, Any]) -> str:
     return str(bound["name"])
 
 
-def _full_name(obj: Any, bound: Mapping[str, Any]) -> str:
+def _full_name(bound: Mapping[str, Any]) -> str:
     """Return ``mcp:server/tool``: two servers may have tools of the same name."""
-    server = getattr(getattr(obj, "server_info", None), "name", None)
+    info = getattr(CALLER.get(), "server_info", None)
+    server = getattr(info, "name", None)
     pinned = (bound.get("meta") or {}).get("fastmcp")
     version = pinned.get("version") if isinstance(pinned, dict) else None
     name = f"mcp:{server or ''}/{bound['name']}"
     return name if version is None else f"{name}@{version}"
-
-
-class _Tools:
-    """What a server says of its tools, as far as they were listed."""
-
-    def __init__(self, caller: Any) -> None:
-        self._caller = caller
-        self._listed: dict[str, Any] = {}
-
-    def effect(self, bound: Mapping[str, Any]) -> Effect:
-        """Return the effect that the tool's annotations tell; in doubt, the worst."""
-        if _is(self._caller, "mcp.client.session_group", "ClientSessionGroup"):
-            self._note(self._caller.tools.values())
-        return effect_of(self._listed.get(str(bound["name"])))
-
-    def _note(self, found: Any) -> None:
-        for tool in getattr(found, "tools", found):
-            self._listed[tool.name] = tool.annotations
-            TOOL_NAMES.add(tool.name)
-
-    def noting(self, plain: Callable[..., Any]) -> Any:
-        """Return ``list_tools`` that also notes what it gives."""
-
-        @functools.wraps(plain)
-        async def list_tools(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
-            found = await plain(self_, *args, **kwargs)
-            self._note(found)
-            return found
-
-        return list_tools
-
-    def before(self, calling: Any, trusted: bool) -> Any:
-        """Return a method that sees to what has to be there before it calls a tool.
-
-        The session of a client, and what a trusted server says of the tool.
-        """
-
-        @functools.wraps(calling)
-        async def call_tool(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if hasattr(type(self_), "session"):
-                _ = self_.session
-            name = kwargs["name"] if "name" in kwargs else args[0] if args else None
-            listed = name in self._listed or not hasattr(self_, "list_tools")
-            if trusted and not listed:
-                await self._list_all(self_)
-            return await calling.__get__(self_)(*args, **kwargs)
-
-        return call_tool
-
-    async def _list_all(self, caller: Any) -> None:
-        cursor: str | None = None
-        for _ in range(_PAGES):
-            found = await caller.list_tools(**_page(caller, cursor))
-            cursor = getattr(found, "next_cursor", None)
-            if cursor is None:
-                return
-
-
-def _page(caller: Any, cursor: str | None) -> dict[str, Any]:
-    """Return the arguments of ``list_tools`` for the page at a cursor."""
-    if cursor is None:
-        return {}
-    if "cursor" in inspect.signature(caller.list_tools).parameters:
-        return {"cursor": cursor}
-    return {"params": loaded("mcp_types", "PaginatedRequestParams")(cursor=cursor)}
-
-
-def effect_of(annotations: Any) -> Effect:
-    """Return the effect that annotations tell; without any, a side effect.
-
-    That it destroys nothing does not say that it may be done twice; what only reads and
-    destroys is not believed.
-    """
-    if annotations is None:
-        return "side_effect"
-    if annotations.read_only_hint:
-        return "side_effect" if annotations.destructive_hint else "read_only"
-    return "idempotent" if annotations.idempotent_hint else "side_effect"
-
-
-def shown(result: Any) -> str:
-    """Return what a model is shown of a tool's result: its text, if it is all text."""
-    texts = [getattr(each, "text", None) for each in result.content]
-    if texts and all(isinstance(text, str) for text in texts):
-        return "\n".join(typing.cast("list[str]", texts))
-    return str(result.model_dump_json(by_alias=True, exclude_none=True))
-
-
-def told(text: str) -> Any:
-    """Return the result of a tool that says what went wrong."""
-    content = [loaded("mcp_types", "TextContent")(type="text", text=text)]
-    return loaded("mcp_types", "CallToolResult")(content=content, is_error=True)
 
 
 def control_flow() -> tuple[type[BaseException], ...]:
@@ -330,6 +237,11 @@ def injects(annotation: Any) -> bool:
         return any(map(injects, typing.get_args(annotation)))
     cls = origin or annotation
     return isinstance(cls, type) and issubclass(cls, injected_types())
+
+
+def fills(default: Any) -> bool:
+    """Whether fastmcp fills in a parameter with this default: a dependency."""
+    return _is(default, "uncalled_for", "Dependency")
 
 
 def injected_types() -> tuple[type, ...]:
@@ -351,6 +263,7 @@ def in_doubt(error: BaseException) -> bool:
 INTEGRATION: Final = Integration(
     adapt=adapt,
     injects=injects,
+    fills=fills,
     injected_types=injected_types,
     control_flow=control_flow,
     in_doubt=in_doubt,

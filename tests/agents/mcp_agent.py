@@ -97,6 +97,15 @@ async def ask(messages):
 
 @contextlib.asynccontextmanager
 async def tools(way, parameters):
+    if way == "fastmcp":
+        import fastmcp
+        from fastmcp.client.transports import StdioTransport
+
+        transport = StdioTransport(parameters.command, parameters.args)
+        client = checkpointed_tool(fastmcp.Client(transport), trust_annotations=True)
+        async with client:
+            yield client
+        return
     if way == "client":
         client = checkpointed_tool(Client(parameters), trust_annotations=True)
         async with client:

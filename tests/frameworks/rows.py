@@ -47,10 +47,53 @@ ROWS = {
         "session = checkpointed_tool(session)",
         {"model": "has none", "stream": "has none", "call id": "by name, arguments"},
     ),
+    "fastmcp": Row(
+        "fastmcp",
+        ("fastmcp",),
+        "client = checkpointed_tool(client)",
+        {
+            "model": "has none",
+            "stream": "has none",
+            "call id": "by name, arguments",
+            "pauses": "has none",
+        },
+    ),
     "openai-agents": Row(
         "OpenAI Agents SDK",
         ("openai-agents",),
         "tools = [checkpointed_tool(t) for t in tools]",
         {"call id": "innermost: with a ToolContext, else by name and arguments"},
+    ),
+    "openai": Row(
+        "OpenAI SDK",
+        ("openai",),
+        "ask = checkpointed_llm(client.chat.completions.create)",
+        {
+            "under": "tools are your functions",
+            "over": "tools are your functions",
+            "call id": "by name, arguments",
+            "pauses": "has none",
+        },
+    ),
+    "anthropic": Row(
+        "Anthropic SDK",
+        ("anthropic",),
+        "ask = checkpointed_llm(client.messages.create)",
+        {
+            "under": "tools are your functions",
+            "over": "tools are your functions",
+            "call id": "by name, arguments",
+            "pauses": "has none",
+        },
+    ),
+    "google-genai": Row(
+        "google-genai",
+        ("google-genai",),
+        "models.generate_content = checkpointed_llm(models.generate_content)",
+        {
+            "over": "tools are your functions",
+            "call id": "by name, arguments",
+            "pauses": "has none",
+        },
     ),
 }
