@@ -32,6 +32,7 @@ from durable_agent import (
 )
 from durable_agent.integrations._mcp_tools import shown
 from tests import mcp_servers
+from tests.conftest import PROJECT
 from tests.frameworks.killing import Agent
 from tests.frameworks.rows import ROWS
 from tests.mcp_servers import HINTS, RAN, hinted, shop
@@ -693,3 +694,52 @@ def test_a_side_effect_that_was_cut_off_is_in_doubt_and_not_made_again(
     assert "TOOL_OUTCOME_UNKNOWN" in second.stdout
     assert agent.effects().count(name) == point.endswith("end")
     assert agent.requests() == ["0", "1", "2", "3"]
+
+
+# --- the example ----------------------------------------------------------------------
+
+EXAMPLE = PROJECT / "examples" / "mcp_client.py"
+SHOWN = """\
+run 1
+  look_up: Ann owes 40 euros; ann@example.com
+  killed
+run 2
+  look_up: Ann owes 40 euros; ann@example.com
+  send_mail: sent to ann@example.com
+  the model says: Ann is reminded.
+outside
+  request 0
+  request 1
+  e-mail to ann@example.com: 40 euros are due.
+  request 2
+1 e-mail, 0 lines twice: as it should be
+"""
+
+
+def test_the_example_does_what_it_says(run_python):
+    done = run_python("-W", "error", EXAMPLE)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == SHOWN
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("        return NotApplied()\n", "        pass\n    return NotApplied()\n"),
+        ("@checkpointed_llm\n", ""),
+    ],
+)
+def test_the_example_fails_when_its_claim_does_not_hold(
+    tmp_path, run_python, before, after
+):
+    """With a verifier that lies, or a model that is not recorded."""
+    text = EXAMPLE.read_text("utf-8")
+    assert before in text
+    broken = tmp_path / "mcp_client.py"
+    broken.write_text(text.replace(before, after), "utf-8")
+
+    done = run_python("-W", "ignore", broken)
+
+    assert done.returncode == 1
+    assert "FAILED" in done.stdout
