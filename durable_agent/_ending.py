@@ -53,6 +53,11 @@ def is_control_flow(error: BaseException) -> bool:
     return isinstance(error, (*_CONTROL_FLOW, *control_flow()))
 
 
+def keeps_place(error: BaseException | None) -> bool:
+    """Whether what was paused goes on in its middle, from a state of its own."""
+    return bool(getattr(type(error), "__durable_keeps_place__", False))
+
+
 @frozen
 class Packed:
     """An outcome ready to be appended."""
@@ -179,7 +184,7 @@ def record(flow: Flow, packed: Packed | None) -> Generator[Request, Any, None]:
         seq = core.append_outcome(slot, kind, packed.raw, packed.meta)
     except (DurableError, OSError) as error:
         raise _not_recorded(flow, packed, error) from error
-    if packed.meta["status"] == "suspended":
+    if packed.meta["status"] == "suspended" and not keeps_place(packed.error):
         # Made again, its children replay.
         core.replay.rewind(flow.enclosing.children)
     answered(core, slot)

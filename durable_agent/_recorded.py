@@ -82,8 +82,9 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
     match action:
         case "deliver":
             return (yield from _deliver(flow, slot))
-        case "rerun":
-            yield from _before_live(flow, slot)
+        case "rerun" | "pause":
+            turn = END if action == "rerun" else (slot.first, 0)
+            yield from _before_live(flow, slot, turn)
             return None
         case "park":
             flow.settled = slot.delivered = True
@@ -114,7 +115,9 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
             assert_never(action)
 
 
-def _before_live(flow: Flow, slot: Slot) -> Generator[Request, Any, None]:
+def _before_live(
+    flow: Flow, slot: Slot, turn: tuple[int, int] = END
+) -> Generator[Request, Any, None]:
     """Wait until every recorded call had its chance: nothing runs live before.
 
     Of a stream without an end, those before its first chunk: later ones may have come
@@ -123,7 +126,7 @@ def _before_live(flow: Flow, slot: Slot) -> Generator[Request, Any, None]:
     slot.delivered = True
     flow.core.turns.moved()
     broken = slot.outcome is None and slot.began >= 0
-    turn = (slot.began, 0) if broken else END
+    turn = (slot.began, 0) if broken else turn
     yield from wait_for_turn(flow.core, slot.parent, turn)
 
 
@@ -338,15 +341,3 @@ def closed(flow: Flow) -> Value | Raise:
     if _handler(flow) == "return":
         return _told(flow, text)
     return Raise(ToolNotStartedError(text, session=flow.core.id))
-
-
-__all__ = [
-    "closed",
-    "end_stream",
-    "recorded_arguments",
-    "recorded_call",
-    "settle",
-    "take_similar",
-    "unknown",
-    "wait_for_turn",
-]

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 #: What to do with a recorded call that was asked for again:
 #: deliver    hand its value or error out, in turn
 #: rerun      make it again, as the next attempt
+#: pause      as rerun, of a pause that it came back from: once more, in its turn
 #: park       it was cancelled and the run went on: wait to be cancelled again
 #: ask        in doubt, with effects: verifier, handler, else unknown
 #: verify     its error ended the run: made again only if verified not applied
 #: unknown    the run went on with "unknown": it stays so
 #: lost       it completed and its value was never stored
 Action: TypeAlias = Literal[
-    "deliver", "rerun", "park", "ask", "verify", "unknown", "lost"
+    "deliver", "rerun", "pause", "park", "ask", "verify", "unknown", "lost"
 ]
 
 #: Effects that may be made again by themselves.
@@ -65,6 +66,9 @@ def settle(
             if again or retry_failed:
                 return "rerun"
             return "verify" if verify else "deliver"
+        case "suspended" if slot.retried:
+            # It came back from that pause: it is paused once more, in its turn.
+            return "pause"
         case "suspended" | "not_applied":
             return "rerun"
         case _:
