@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: A module of the framework -> the module that has its ``INTEGRATION``.
 KNOWN: Final[dict[str, str]] = {
     "langchain_core": "durable_agent.integrations.langchain",
+    # Its package has a name that is anybody's.
+    "agents.tool_context": "durable_agent.integrations.openai_agents",
     "mcp": "durable_agent.integrations.mcp",
 }
 
