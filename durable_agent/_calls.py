@@ -183,6 +183,7 @@ def prepare(
         ignore=spec.ignore | _frameworks.injected(target, bound),
         redact=spec.redact,
         salt=core.salt,
+        functions=spec.kind == "llm",
     )
     key = None
     if spec.key is not None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 #: A module of the framework -> the module that has its ``INTEGRATION``.
 KNOWN: Final[dict[str, str]] = {
+    "google.genai": "durable_agent.integrations.google_genai",
     "langchain_core": "durable_agent.integrations.langchain",
     # Its package has a name that is anybody's.
     "agents.tool_context": "durable_agent.integrations.openai_agents",

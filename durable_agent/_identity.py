@@ -69,9 +69,14 @@ def short_id(provider_id: str | None) -> str | None:
 
 
 def encode_arguments(
-    bound: Mapping[str, Any], *, ignore: Iterable[str], redact: Iterable[str], salt: str
+    bound: Mapping[str, Any],
+    *,
+    ignore: Iterable[str],
+    redact: Iterable[str],
+    salt: str,
+    functions: bool = False,
 ) -> dict[str, bytes]:
-    """Encode the bound arguments that are recorded.
+    """Encode the bound arguments that are recorded; see `values.encode`.
 
     Raises:
         ArgumentNotStorableError: naming the parameter, before anything ran.
@@ -82,7 +87,7 @@ def encode_arguments(
         if name in ignored:
             continue
         try:
-            raw = values.encode(value)
+            raw = values.encode(value, functions=functions)
         except ValueNotStorableError as error:
             raise ArgumentNotStorableError(
                 f"argument {name!r} cannot be recorded: {error}",

@@ -57,7 +57,15 @@ def _tagged(tag: str, body: Any, deep: tuple[Any, ...]) -> Json:
         case "$ref" if body < len(deep):
             # Nodes refer to later ones only.
             return _look(deep[body], deep)
-        case "$decimal" | "$uuid" | "$date" | "$float" | "$bytes" | "$bytearray":
+        case (
+            "$decimal"
+            | "$uuid"
+            | "$date"
+            | "$float"
+            | "$bytes"
+            | "$bytearray"
+            | "$function"
+        ):
             return _look(body, deep)
         case _:
             return {tag: body}

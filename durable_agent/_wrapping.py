@@ -49,9 +49,8 @@ def _call_around_coroutine(
 ) -> Any:
     """Call a plain function around a coroutine function.
 
-    Where an event loop runs it is awaited, so that no sync of the log blocks the loop.
-    Elsewhere it may be a bridge that returns a value. Of a model function it may be a
-    context manager instead, which nobody knows before the checkpoint: it is both.
+    Where an event loop runs it is awaited, so that no sync of the log blocks the loop;
+    of a model, or entered. Elsewhere it may be a bridge that returns a value.
     """
     try:
         asyncio.get_running_loop()

@@ -1,0 +1,164 @@
+"""A loop of tools around a provider's SDK, killed where it is told to be.
+
+Run as ``provider_agent.py ROOT WORLD WAY POINT``. The SDK is real, its transport is a
+`ModelServer` in this process; WAY names the SDK and how it is asked.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[2])]
+
+from world import Here, effect  # noqa: E402 - found beside this file
+
+from durable_agent import (  # noqa: E402 - the same
+    ToolOutcomeUnknownError,
+    checkpointed_llm,
+    checkpointed_tool,
+    session,
+)
+from tests.frameworks.killing import begin  # noqa: E402 - the same
+from tests.providers.conversations import Call, Model  # noqa: E402 - the same
+from tests.providers.servers import ModelServer  # noqa: E402 - the same
+
+SCRIPT = [
+    Model("", (Call("pay", '{"amount": 5}', "call_pay"),)),
+    Model("", (Call("mail", '{"text": "paid"}', "call_mail"),)),
+    Model("all done"),
+]
+#: What the answer of a tool looks like in a request.
+RESULTS = ('"role":"tool"', '"type":"tool_result"', '"functionResponse"')
+
+
+class Server(ModelServer):
+    """Answers by what has been done so far, as a model does."""
+
+    def answer(self, path, body):
+        sent = json.dumps(json.loads(body), separators=(",", ":"))
+        self.given = max(sent.count(mark) for mark in RESULTS)
+        label = f"model {self.given}"
+        Here.point(f"{label}: begin")
+        Here.world.note("requests", self.given)
+        found = super().answer(path, body)
+        assert not self.refused, self.refused
+        Here.point(f"{label}: end")
+        return found
+
+
+@checkpointed_tool
+def pay(amount: int) -> str:
+    """Pay."""
+    effect("pay")
+    return f"paid {amount}"
+
+
+@checkpointed_tool
+def mail(text: str) -> str:
+    """Mail."""
+    effect("mail")
+    return f"sent {text}"
+
+
+TOOLS = {"pay": pay, "mail": mail}
+
+
+def openai_loop(server, streamed):
+    import openai
+
+    client = openai.OpenAI(api_key="none", http_client=server.client())
+    way = client.chat.completions
+    ask = checkpointed_llm(way.stream if streamed else way.create)
+    messages = [{"role": "user", "content": "pay and mail"}]
+    while True:
+        asked = ask(model="m", messages=messages)
+        if streamed:
+            with asked as stream:
+                asked = stream.get_final_completion()
+        said = asked.choices[0].message
+        messages.append(said.to_dict())
+        if not said.tool_calls:
+            return said.content
+        for call in said.tool_calls:
+            result = TOOLS[call.function.name](**json.loads(call.function.arguments))
+            messages.append(
+                {"role": "tool", "tool_call_id": call.id, "content": result}
+            )
+
+
+def anthropic_loop(server, streamed):
+    import anthropic
+
+    client = anthropic.Anthropic(api_key="none", http_client=server.client())
+    way = client.messages
+    ask = checkpointed_llm(way.stream if streamed else way.create)
+    messages = [{"role": "user", "content": "pay and mail"}]
+    while True:
+        said = ask(model="m", max_tokens=99, messages=messages)
+        if streamed:
+            with said as stream:
+                said = stream.get_final_message()
+        messages.append({"role": "assistant", "content": said.content})
+        uses = [block for block in said.content if block.type == "tool_use"]
+        if not uses:
+            return said.content[0].text
+        results = [
+            {
+                "type": "tool_result",
+                "tool_use_id": use.id,
+                "content": TOOLS[use.name](**use.input),
+            }
+            for use in uses
+        ]
+        messages.append({"role": "user", "content": results})
+
+
+def google_chat(server, streamed):
+    from google import genai
+
+    server.ids = "lenient"
+    for n, turn in enumerate(SCRIPT[:2]):
+        # The SDK gives no ids back.
+        (call,) = turn.calls
+        server.answers[n] = Model("", (Call(call.name, call.arguments, None),))
+    options = genai.types.HttpOptions(httpx_client=server.client())
+    client = genai.Client(api_key="none", http_options=options)
+    models = client.models
+    if streamed:
+        models.generate_content_stream = checkpointed_llm(
+            models.generate_content_stream
+        )
+    else:
+        models.generate_content = checkpointed_llm(models.generate_content)
+    chat = client.chats.create(model="gemini-test", config={"tools": [pay, mail]})
+    if not streamed:
+        return chat.send_message("pay and mail").text
+    parts = [
+        part
+        for chunk in chat.send_message_stream("pay and mail")
+        for part in chunk.candidates[0].content.parts
+    ]
+    return "".join(part.text or "" for part in parts)
+
+
+LOOPS = {
+    "openai": openai_loop,
+    "anthropic": anthropic_loop,
+    "google-genai": google_chat,
+}
+
+
+def main(arguments):
+    root, way = begin(arguments)
+    sdk, _, how = way.partition(" ")
+    with session("s", root=root):
+        try:
+            text = LOOPS[sdk](Server(list(SCRIPT)), how == "stream")
+        except ToolOutcomeUnknownError as unknown:
+            text = f"in doubt: {unknown.call.name.rpartition(':')[2]}"
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
