@@ -5,6 +5,7 @@ Run as ``provider_agent.py ROOT WORLD WAY POINT``. The SDK is real, its transpor
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -87,6 +88,30 @@ def openai_loop(server, streamed):
             )
 
 
+def litellm_loop(server, streamed):
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    import litellm
+    import openai
+
+    litellm.suppress_debug_info = True
+    client = openai.OpenAI(api_key="none", http_client=server.client(), max_retries=0)
+    ask = checkpointed_llm(litellm.completion, ignore=("client",))
+    messages = [{"role": "user", "content": "pay and mail"}]
+    while True:
+        asked = ask(model="openai/m", messages=messages, stream=streamed, client=client)
+        if streamed:
+            asked = litellm.stream_chunk_builder([*asked])
+        said = asked.choices[0].message
+        messages.append(said.model_dump(exclude_none=True))
+        if not said.tool_calls:
+            return said.content
+        for call in said.tool_calls:
+            result = TOOLS[call.function.name](**json.loads(call.function.arguments))
+            messages.append(
+                {"role": "tool", "tool_call_id": call.id, "content": result}
+            )
+
+
 def anthropic_loop(server, streamed):
     import anthropic
 
@@ -144,6 +169,7 @@ def google_chat(server, streamed):
 
 LOOPS = {
     "openai": openai_loop,
+    "litellm": litellm_loop,
     "anthropic": anthropic_loop,
     "google-genai": google_chat,
 }

@@ -86,6 +86,17 @@ ROWS = {
             "pauses": "has none",
         },
     ),
+    "litellm": Row(
+        "litellm",
+        ("litellm",),
+        "ask = checkpointed_llm(litellm.completion)",
+        {
+            "under": "tools are your functions",
+            "over": "tools are your functions",
+            "call id": "by name, arguments",
+            "pauses": "has none",
+        },
+    ),
     "google-genai": Row(
         "google-genai",
         ("google-genai",),
