@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 KNOWN: Final[dict[str, str]] = {
     "google.genai": "durable_agent.integrations.google_genai",
     "langchain_core": "durable_agent.integrations.langchain",
+    "llama_index.core": "durable_agent.integrations.llama_index",
     # Its package has a name that is anybody's.
     "agents.tool_context": "durable_agent.integrations.openai_agents",
     "mcp": "durable_agent.integrations.mcp",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.metadata
+import inspect
 import types
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from durable_agent._wrapping import Wrapper, front_of
@@ -54,6 +57,29 @@ def function_of(cls: type, method: str) -> Any:
         if method in vars(owner):
             return vars(owner)[method]
     raise AttributeError(method)
+
+
+def method_of(cls: type, method: str) -> Any:
+    """Return the same as a function, where a decorator of others made an object of it.
+
+    Such an object makes another one each time that it is bound, which tells nothing.
+    """
+    found = function_of(cls, method)
+    if issubclass(type(found), FunctionType | Wrapper):
+        return found
+    if inspect.iscoroutinefunction(found):
+
+        @functools.wraps(found)
+        async def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return await found.__get__(self, type(self))(*args, **kwargs)
+
+        return run
+
+    @functools.wraps(found)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return found.__get__(self, type(self))(*args, **kwargs)
+
+    return call
 
 
 def subclass_of(cls: type, namespace: Mapping[str, Any]) -> type:

@@ -41,6 +41,12 @@ ROWS = {
         ("langchain-core", "langgraph"),
         "tools = [checkpointed_tool(t) for t in tools]",
     ),
+    "llama-index": Row(
+        "LlamaIndex",
+        ("llama-index-core",),
+        "tools = [checkpointed_tool(t) for t in tools]",
+        {"call id": "not told"},
+    ),
     "mcp": Row(
         "MCP",
         ("mcp",),
@@ -80,8 +86,6 @@ ROWS = {
         ("anthropic",),
         "ask = checkpointed_llm(client.messages.create)",
         {
-            "under": "tools are your functions",
-            "over": "tools are your functions",
             "call id": "by name, arguments",
             "pauses": "has none",
         },
@@ -106,5 +110,11 @@ ROWS = {
             "call id": "by name, arguments",
             "pauses": "has none",
         },
+    ),
+    "pydantic-ai": Row(
+        "Pydantic AI",
+        ("pydantic-ai-slim",),
+        "tools = [checkpointed_tool(t) for t in tools]",
+        {"call id": "innermost: with a RunContext parameter"},
     ),
 }
