@@ -13,7 +13,7 @@ from durable_agent import events as ev
 from durable_agent import values
 from durable_agent._carriers import encoded
 from durable_agent._claims import answered
-from durable_agent._frameworks import control_flow, in_doubt
+from durable_agent._frameworks import control_flow, in_doubt, told
 from durable_agent._mark import mark
 from durable_agent._requests import Barrier, Eager, HandOut
 from durable_agent.errors import (
@@ -128,15 +128,14 @@ def pack_error(
         return None
     extra = _duration(flow)
     if is_control_flow(error):
-        return Packed(
-            b'{"suspended":true' + extra, {"status": "suspended"}, error=error
-        )
+        raw, meta = b'{"suspended":true', {"status": "suspended"}
+        if isinstance(error, told()):
+            raw += b',"error":' + values.encode_error(error)
+            meta["cause"] = ERROR_CAUSE
+        return Packed(raw + extra, meta, error=error)
     if isinstance(error, asyncio.CancelledError):
-        meta = {
-            "status": "code",
-            "code": ev.TOOL_OUTCOME_UNKNOWN,
-            "cause": CANCEL_CAUSE,
-        }
+        code = ev.TOOL_OUTCOME_UNKNOWN
+        meta = {"status": "code", "code": code, "cause": CANCEL_CAUSE}
         raw = b'{"code":"TOOL_OUTCOME_UNKNOWN","cause":"cancel"' + extra
         return Packed(raw, meta, error=error)
     raw = b'"error":' + values.encode_error(error) + extra

@@ -30,6 +30,7 @@ KNOWN: Final[dict[str, str]] = {
     # Its package has a name that is anybody's.
     "agents.tool_context": "durable_agent.integrations.openai_agents",
     "mcp": "durable_agent.integrations.mcp",
+    "pydantic_ai": "durable_agent.integrations.pydantic_ai",
 }
 
 
@@ -65,6 +66,8 @@ class Integration:
     tool_call_id: Callable[[str, Mapping[str, Any]], str | None] = _none
     #: Exceptions by which it pauses a call.
     control_flow: Callable[[], tuple[type[BaseException], ...]] = _empty
+    #: Those of them that tell a model something: raised again where a run went on.
+    told: Callable[[], tuple[type[BaseException], ...]] = _empty
     #: Whether a tool's effect may have happened after this exception, by default.
     in_doubt: Callable[[BaseException], bool] = _false
     prepare: Callable[[], None] = _none
@@ -95,6 +98,11 @@ def prepare() -> None:
 def control_flow() -> tuple[type[BaseException], ...]:
     """Return the exceptions by which the loaded frameworks pause a call."""
     return tuple(t for each in integrations() for t in each.control_flow())
+
+
+def told() -> tuple[type[BaseException], ...]:
+    """Return those by which a tool tells its model something."""
+    return tuple(t for each in integrations() for t in each.told())
 
 
 def in_doubt(error: BaseException) -> bool:

@@ -66,6 +66,9 @@ def settle(
             if again or retry_failed:
                 return "rerun"
             return "verify" if verify else "deliver"
+        case "suspended" if outcome.cause == ERROR_CAUSE and history.went_on(slot):
+            # It told the model something, and the model has answered to that.
+            return "deliver"
         case "suspended" if slot.retried:
             # It came back from that pause: it is paused once more, in its turn.
             return "pause"

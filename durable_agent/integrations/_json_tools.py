@@ -1,4 +1,4 @@
-"""Tools that frameworks give their arguments to as JSON."""
+"""Arguments as frameworks pass them: as JSON, or past the signatures of models."""
 
 from __future__ import annotations
 
@@ -41,3 +41,19 @@ def check_names(spec: Spec, schema: Mapping[str, Any], what: str) -> None:
                 f"{option}={name!r} names no argument of {what}.",
                 advice=f"Its arguments: {', '.join(known) or 'none'}.",
             )
+
+
+def by_names(bound: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return arguments by the names that an interface gives them, in its order.
+
+    What implements it has a signature of its own, ``*args, **kwargs`` too.
+    """
+    told: dict[str, Any] = {}
+    for name, value in bound.items():
+        if name not in names and isinstance(value, tuple):
+            told |= zip(names[len(told) :], value, strict=False)
+        elif name not in names and isinstance(value, dict):
+            told |= value
+        else:
+            told[name] = value
+    return told

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from durable_agent.integrations._json_tools import by_names
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,18 +25,8 @@ _CACHE_KEY: Final = "prompt_cache_key"
 
 
 def asked(bound: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's arguments by the names that the SDK's ``Model`` gives them.
-
-    Models have signatures of their own, ``*args, **kwargs`` too.
-    """
-    told: dict[str, Any] = {}
-    for name, value in bound.items():
-        if name not in _NAMES and isinstance(value, tuple):
-            told |= zip(_NAMES[len(told) :], value, strict=False)
-        elif name not in _NAMES and isinstance(value, dict):
-            told |= value
-        else:
-            told[name] = value
+    """Return a request's arguments by the names that the SDK's ``Model`` gives them."""
+    told = by_names(bound, _NAMES)
     told.pop("tracing", None)
     for name, make in _PLAIN.items():
         if told.get(name) is not None:

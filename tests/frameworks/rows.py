@@ -117,4 +117,10 @@ ROWS = {
         "tools = [checkpointed_tool(t) for t in tools]",
         {"call id": "innermost: with a RunContext parameter"},
     ),
+    "pydantic-ai": Row(
+        "Pydantic AI",
+        ("pydantic-ai-slim",),
+        "tools = [checkpointed_tool(t) for t in tools]",
+        {"call id": "innermost: with a RunContext parameter"},
+    ),
 }
