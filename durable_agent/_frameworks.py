@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 #: A module of the framework -> the module that has its ``INTEGRATION``.
 KNOWN: Final[dict[str, str]] = {
+    "anthropic": "durable_agent.integrations.anthropic",
     "google.genai": "durable_agent.integrations.google_genai",
     "langchain_core": "durable_agent.integrations.langchain",
     "llama_index.core": "durable_agent.integrations.llama_index",

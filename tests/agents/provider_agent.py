@@ -139,6 +139,26 @@ def anthropic_loop(server, streamed):
         messages.append({"role": "user", "content": results})
 
 
+def anthropic_runner(server, streamed):
+    import logging
+
+    import anthropic
+
+    logging.disable()  # it logs each error of a tool
+    client = anthropic.Anthropic(api_key="none", http_client=server.client())
+    messages = client.beta.messages
+    messages.create = checkpointed_llm(messages.create)
+    runner = messages.tool_runner(
+        model="m",
+        max_tokens=99,
+        messages=[{"role": "user", "content": "pay and mail"}],
+        tools=[checkpointed_tool(anthropic.beta_tool(t)) for t in (pay, mail)],
+        thread=False,
+        stream=streamed,
+    )
+    return runner.until_done().content[0].text
+
+
 def google_chat(server, streamed):
     from google import genai
 
@@ -171,6 +191,7 @@ LOOPS = {
     "openai": openai_loop,
     "litellm": litellm_loop,
     "anthropic": anthropic_loop,
+    "anthropic-runner": anthropic_runner,
     "google-genai": google_chat,
 }
 
