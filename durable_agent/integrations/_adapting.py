@@ -14,7 +14,7 @@ from durable_agent._wrapping import Wrapper, front_of
 from durable_agent.errors import DecorationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 def version_of(distribution: str) -> str:
@@ -120,6 +120,17 @@ def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
 def _no_pickle(self: Any, _protocol: Any) -> Any:
     msg = f"an adapted {type(self).__qualname__} cannot be pickled: adapt it there"
     raise TypeError(msg)
+
+
+def replaced(value: Any, base: type, shown: Callable[[Any], Any]) -> Any:
+    """Return a value with the objects of a class in its lists and dicts replaced."""
+    if isinstance(value, base):
+        return shown(value)
+    if type(value) is list:
+        return [replaced(each, base, shown) for each in value]
+    if type(value) is dict:
+        return {name: replaced(each, base, shown) for name, each in value.items()}
+    return value
 
 
 def cover_each_other(decorated: Iterable[Any]) -> None:

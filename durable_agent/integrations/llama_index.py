@@ -31,6 +31,7 @@ from durable_agent.integrations._adapting import (
     demand_kind,
     function_of,
     method_of,
+    replaced,
     subclass_of,
     unknown_version,
     version_of,
@@ -225,23 +226,16 @@ def _recast(obj: Any, copied: Any, namespace: dict[str, Any]) -> Any:
 
 def _unpack(bound: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a request, with tools as a model is shown them."""
-    base = loaded(_TOOLS, "BaseTool")
-    return {name: _shown(value, base) for name, value in bound.items()}
+    shown: dict[str, Any] = replaced(bound, loaded(_TOOLS, "BaseTool"), _shown)
+    return shown
 
 
-def _shown(value: Any, base: type) -> Any:
-    if isinstance(value, base):
-        tool: Any = value
-        return {
-            "name": tool.metadata.get_name(),
-            "description": tool.metadata.description,
-            "parameters": tool.metadata.get_parameters_dict(),
-        }
-    if type(value) is list and any(isinstance(each, base) for each in value):
-        return [_shown(each, base) for each in value]
-    if type(value) is dict:
-        return {name: _shown(each, base) for name, each in value.items()}
-    return value
+def _shown(tool: Any) -> dict[str, Any]:
+    return {
+        "name": tool.metadata.get_name(),
+        "description": tool.metadata.description,
+        "parameters": tool.metadata.get_parameters_dict(),
+    }
 
 
 def injects(annotation: Any) -> bool:

@@ -47,6 +47,12 @@ ROWS = {
         "tools = [checkpointed_tool(t) for t in tools]",
         {"call id": "not told"},
     ),
+    "smolagents": Row(
+        "smolagents",
+        ("smolagents",),
+        "tools = [checkpointed_tool(t) for t in tools]",
+        {"call id": "not told", "pauses": "has none"},
+    ),
     "mcp": Row(
         "MCP",
         ("mcp",),
@@ -122,5 +128,17 @@ ROWS = {
         ("pydantic-ai-slim",),
         "tools = [checkpointed_tool(t) for t in tools]",
         {"call id": "innermost: with a RunContext parameter"},
+    ),
+    "autogen": Row(
+        "AutoGen",
+        ("autogen-core", "autogen-agentchat"),
+        "tools = [checkpointed_tool(t) for t in tools]",
+        {"call id": "innermost: not told", "pauses": "has none"},
+    ),
+    "agent-framework": Row(
+        "Microsoft Agent Framework",
+        ("agent-framework-core",),
+        "tools = [checkpointed_tool(t) for t in tools]",
+        {"call id": "innermost: with a FunctionInvocationContext"},
     ),
 }
