@@ -27,6 +27,7 @@ KNOWN: Final[dict[str, str]] = {
     "anthropic": "durable_agent.integrations.anthropic",
     "google.genai": "durable_agent.integrations.google_genai",
     "langchain_core": "durable_agent.integrations.langchain",
+    "smolagents.tools": "durable_agent.integrations.smolagents",
     "llama_index.core": "durable_agent.integrations.llama_index",
     # Its package has a name that is anybody's.
     "agents.tool_context": "durable_agent.integrations.openai_agents",
