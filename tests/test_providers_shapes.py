@@ -12,16 +12,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
+import pydantic
 import pytest
 
 from durable_agent import (
+    CheckpointError,
     DecorationError,
     checkpointed_llm,
     conversation,
     inspect_session,
     session,
 )
+from durable_agent._stream_objects import SyncStream
+from tests.frameworks.rows import ROWS
 from tests.providers.conversations import Call, Model
 from tests.providers.servers import ModelServer
 
@@ -555,3 +560,134 @@ def test_an_error_of_the_api_is_the_same_on_replay(api, root):
     assert found[0] == found[1]
     assert found[0][3] == "req_0"
     assert len(server.requests) == 1
+
+
+class Answer(pydantic.BaseModel):
+    number: int
+
+
+PARSES = {
+    "chat": ({"response_format": Answer}, lambda r: r.choices[0].message.parsed),
+    "responses": ({"text_format": Answer}, lambda r: r.output_parsed),
+    "messages": ({"output_format": Answer}, lambda r: r.parsed_output),
+    "beta": ({"output_format": Answer}, lambda r: r.parsed_output),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@by_api("model")
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_what_parse_made_of_an_answer_comes_back(api, asynchronous, root):
+    name = next(name for name, each in APIS.items() if each is api)
+    more, parsed = PARSES[name]
+    server = ModelServer([Model('{"number": 1}')])
+
+    def use(ask):
+        response = ask(**api.request, **more)
+        return type(response), response, parsed(response), response.model_fields_set
+
+    async def ause(ask):
+        response = await ask(**api.request, **more)
+        return type(response), response, parsed(response), response.model_fields_set
+
+    make, how = (api.aclient, ause) if asynchronous else (api.client, use)
+    live, again = twice(root, make(server).parse, how, server)
+
+    assert live == again
+    assert live[2] == Answer(number=1)
+    assert type(again[2]) is Answer
+
+
+@by_api("errors")
+def test_no_request_is_sent_whose_checkpoint_fails(api, root, monkeypatch):
+    """And the session says so again, when it is used and when it closes."""
+    server = ModelServer([ASKS])
+    ask = checkpointed_llm(api.client(server).create)
+    with pytest.raises(CheckpointError):
+        with session("s", root=root) as opened:
+
+            def refuse(*_):
+                raise OSError(28, "No space left on device")
+
+            monkeypatch.setattr(type(opened._core), "append", refuse)
+            for _ in range(2):
+                with pytest.raises(CheckpointError):
+                    ask(**api.request)
+
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=pytest.mark.framework(row, "model"))
+        for row in ("openai", "anthropic")
+    ],
+)
+def test_the_line_of_the_table_is_all_it_takes(row, root):
+    api = {"openai": CHAT, "anthropic": MESSAGES}[row]
+    server = ModelServer([ASKS])
+    scope = {
+        "client": api.sync(api_key="none", http_client=server.client()),
+        "checkpointed_llm": checkpointed_llm,
+    }
+    exec(ROWS[row].line, scope)  # noqa: S102 - the README's own line
+    found = []
+    for _ in range(2):
+        with session("s", root=root):
+            found.append(scope["ask"](**api.request))
+
+    assert found[0] == found[1]
+    assert len(server.requests) == 1
+
+
+def test_a_version_of_the_sdk_with_no_other_class_is_still_a_stream(root, monkeypatch):
+    """The class that a stream answers for is not loaded any more."""
+    server = ModelServer([ASKS])
+    ask = checkpointed_llm(CHAT.client(server).create)
+    with session("s", root=root):
+        live = [*ask(**CHAT.request, stream=True)]
+    cls = openai.Stream
+    monkeypatch.delattr(f"{cls.__module__}.{cls.__qualname__}")
+    with session("s", root=root):
+        stream = ask(**CHAT.request, stream=True)
+        assert not isinstance(stream, cls)
+        assert [*stream] == live
+
+
+@pytest.mark.parametrize("name", ["os:system", "builtins:int", "nowhere:T", ""])
+def test_a_log_makes_a_stream_answer_for_streams_only(name, root):
+    server = ModelServer([ASKS])
+    ask = checkpointed_llm(CHAT.client(server).create)
+    with session("s", root=root):
+        live = [*ask(**CHAT.request, stream=True)]
+    stream = SyncStream(iter(()), None, None, {"stream": name})
+
+    assert live
+    assert stream.__class__ is SyncStream
+
+
+def test_the_secrets_of_a_response_are_not_recorded(root, monkeypatch):
+    """Cookies of the answer, headers and query of the request."""
+    server = ModelServer([ASKS, ASKS])
+    handle = server._handle
+
+    def answer(request):
+        response = handle(request)
+        response.headers["set-cookie"] = "session=secret-cookie"
+        return response
+
+    http = httpx2.Client(transport=httpx2.MockTransport(answer))
+    client = openai.OpenAI(api_key="secret-key", http_client=http)
+    with session("s", root=root):
+        stream = checkpointed_llm(client.chat.completions.create)
+        assert [*stream(**CHAT.request, stream=True)]
+        raw = checkpointed_llm(client.chat.completions.with_raw_response.create)
+        raw(**CHAT.request, extra_query={"token": "secret-query"})
+    files = [path for path in root.rglob("*") if path.is_file()]
+
+    assert [p for p in files if b"secret" in p.read_bytes().replace(QUERY, b"")] == []
+
+
+#: The arguments of the call itself are recorded, unless redact= or ignore= says else.
+QUERY = b'"extra_query":{"token":"secret-query"}'

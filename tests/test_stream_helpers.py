@@ -99,7 +99,16 @@ RESPONSES = Sdk(
     {"model": "m", "input": HI},
 )
 SDKS = [ANTHROPIC, BETA, CHAT, RESPONSES]
-by_sdk = pytest.mark.parametrize("sdk", SDKS, ids=[sdk.name for sdk in SDKS])
+ROWS = {anthropic.Anthropic: "anthropic", openai.OpenAI: "openai"}
+by_sdk = pytest.mark.parametrize(
+    "sdk",
+    [
+        pytest.param(
+            sdk, id=sdk.name, marks=pytest.mark.framework(ROWS[sdk.sync], "stream")
+        )
+        for sdk in SDKS
+    ],
+)
 
 
 def twice(root, sdk, use, *models, asynchronous=False, **more):
