@@ -41,12 +41,16 @@ def is_stream(flow: Flow, result: Any) -> bool:
     return hasattr(kind, "__next__") or hasattr(kind, "__anext__")
 
 
-def _lazily(flow: Flow, result: Any, prefix: str, carrier: Any) -> Any:
+def _lazily(
+    flow: Flow, result: Any, prefix: str, carrier: Any, *, awaited: bool = False
+) -> Any:
     """Wrap what is recorded while it is taken; None of a value."""
     lead = prefix and prefix + "-"
     if is_stream(flow, result):
         return _streams.recorded(flow, result, lead, carrier)
-    if prefix in {"", "awaitable"} and _managers.is_manager(flow, result):
+    if prefix not in {"", "awaitable"} or not _managers.is_manager(flow, result):
+        return None
+    if not awaited or hasattr(type(result), "__aenter__"):
         return _managers.recorded(flow, result, lead)
     return None
 
@@ -96,7 +100,7 @@ async def arecorded(
         if stream is not parsed:
             _raw_responses.hold(result, stream)
         return result
-    lazy = _lazily(flow, result, prefix, carrier)
+    lazy = _lazily(flow, result, prefix, carrier, awaited=True)
     if lazy is not None:
         return lazy
     await adrive(flow.core, record(flow, pack_value(flow, result, prefix, carrier)))
