@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 KNOWN: Final[dict[str, str]] = {
     "anthropic": "durable_agent.integrations.anthropic",
     "google.genai": "durable_agent.integrations.google_genai",
+    "autogen_core": "durable_agent.integrations.autogen",
     "langchain_core": "durable_agent.integrations.langchain",
     "smolagents.tools": "durable_agent.integrations.smolagents",
     "llama_index.core": "durable_agent.integrations.llama_index",

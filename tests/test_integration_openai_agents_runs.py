@@ -246,6 +246,15 @@ def test_the_models_of_a_provider_are_recorded(root, way):
     assert SENT == [0]
 
 
+def test_an_option_names_an_argument_of_the_interface():
+    """Whatever the model's own methods call it."""
+    model = Passing(scripted())
+
+    assert checkpointed_llm(model, ignore="model_settings") is not model
+    with pytest.raises(DecorationError, match="settings"):
+        checkpointed_llm(model, ignore="settings")
+
+
 def test_a_model_is_no_tool():
     with pytest.raises(DecorationError, match="checkpointed_llm"):
         checkpointed_tool(scripted())

@@ -285,6 +285,15 @@ def test_a_function_that_asks_a_model_may_be_decorated_instead(root):
     assert SENT == ["whole"]
 
 
+def test_an_option_names_an_argument_of_the_interface():
+    """Whatever the model's own methods call it."""
+    model = Passing(function_model())
+
+    assert checkpointed_llm(model, ignore="model_settings") is not model
+    with pytest.raises(DecorationError, match="settings"):
+        checkpointed_llm(model, ignore="settings")
+
+
 def test_a_model_is_no_tool():
     with pytest.raises(DecorationError, match="checkpointed_llm"):
         checkpointed_tool(function_model())

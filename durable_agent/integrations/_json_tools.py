@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from durable_agent.errors import DecorationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from durable_agent._spec import Spec
 
@@ -29,14 +29,19 @@ def check_names(spec: Spec, schema: Mapping[str, Any], what: str) -> None:
 
     ``schema`` is what the model is told of the arguments.
     """
-    known = schema.get("properties", {})
+    check_known(spec, schema.get("properties", {}), what)
+
+
+def check_known(spec: Spec, names: Iterable[str], what: str) -> None:
+    """Refuse options that name none of these arguments."""
+    known = dict.fromkeys(names)
     named = {"ignore": spec.ignore, "redact": spec.redact}
     if isinstance(spec.key, str):
         named["key"] = frozenset({spec.key})
     if spec.arguments is not None:
         named["arguments"] = frozenset({spec.arguments})
-    for option, names in named.items():
-        for name in sorted(names - known.keys()):
+    for option, stated in named.items():
+        for name in sorted(stated - known.keys()):
             raise DecorationError(
                 f"{option}={name!r} names no argument of {what}.",
                 advice=f"Its arguments: {', '.join(known) or 'none'}.",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: The arguments of ``get_response`` and ``stream_response``, in order.
-_NAMES: Final = (
+NAMES: Final = (
     *("system_instructions", "input", "model_settings", "tools", "output_schema"),
     *("handoffs", "tracing", "previous_response_id", "conversation_id", "prompt"),
 )
@@ -26,7 +26,7 @@ _CACHE_KEY: Final = "prompt_cache_key"
 
 def asked(bound: dict[str, Any]) -> dict[str, Any]:
     """Return a request's arguments by the names that the SDK's ``Model`` gives them."""
-    told = by_names(bound, _NAMES)
+    told = by_names(bound, NAMES)
     told.pop("tracing", None)
     for name, make in _PLAIN.items():
         if told.get(name) is not None:

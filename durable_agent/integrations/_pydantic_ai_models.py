@@ -27,7 +27,7 @@ _MODELS: Final = "pydantic_ai.models"
 _MESSAGES: Final = "pydantic_ai.messages"
 
 #: The arguments of ``request`` and ``request_stream``, in order.
-_NAMES: Final = (
+NAMES: Final = (
     *("messages", "model_settings", "model_request_parameters", "run_context"),
 )
 #: Settings of a request that do not say what is asked for, or that are secret.
@@ -42,8 +42,8 @@ _OF_OUTPUT: Final = (
 
 def asked(bound: dict[str, Any]) -> dict[str, Any]:
     """Return a request's arguments by the names of the interface: what is sent."""
-    given = by_names(bound, _NAMES)
-    told = {name: given.get(name) for name in _NAMES[:2]}
+    given = by_names(bound, NAMES)
+    told = {name: given.get(name) for name in NAMES[:2]}
     if isinstance(told["model_settings"], dict):
         settings = told["model_settings"].items()
         told["model_settings"] = {k: v for k, v in settings if k not in _NO_SETTINGS}
@@ -98,9 +98,9 @@ def streaming(cls: type, spec: Spec) -> tuple[Callable[..., Any], Any]:
             if opened:
                 stream, state = opened[0], {}
             else:
-                named = by_names({"args": args, "kwargs": kwargs}, _NAMES)
+                named = by_names({"args": args, "kwargs": kwargs}, NAMES)
                 make = loaded(_MODELS, "CompletedStreamedResponse")
-                stream = make(first, model_request_parameters=named[_NAMES[2]])
+                stream = make(first, model_request_parameters=named[NAMES[2]])
                 state = {"get": _get}
             again = {"__aiter__": _aiter, "_durable_source": source, **state}
             stream.__class__ = subclass_of(type(stream), again)

@@ -42,14 +42,14 @@ from durable_agent.integrations._adapting import (
     subclass_of,
     unknown_version,
 )
-from durable_agent.integrations._json_tools import check_names, given_json
+from durable_agent.integrations._json_tools import check_known, check_names, given_json
 from durable_agent.integrations._openai_agents_nested import (
     AgentPausedError,
     demand_state,
     pausing,
     settled,
 )
-from durable_agent.integrations._openai_agents_requests import asked
+from durable_agent.integrations._openai_agents_requests import NAMES, asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -244,6 +244,7 @@ def _arguments(bound: dict[str, Any]) -> dict[str, Any]:
 def _adapt_model(model: Any, spec: Spec) -> Any:
     cls = type(model)
     demand(cls, _METHODS, _DISTRIBUTION)
+    check_known(spec, NAMES, f"requests of {cls.__qualname__}")
     title = f"{module_name(cls.__module__)}:{cls.__qualname__}"
     named = getattr(model, "model", None)
     if isinstance(named, str):

@@ -35,7 +35,8 @@ from durable_agent.integrations._adapting import (
     subclass_of,
     unknown_version,
 )
-from durable_agent.integrations._pydantic_ai_models import asked, streaming
+from durable_agent.integrations._json_tools import check_known
+from durable_agent.integrations._pydantic_ai_models import NAMES, asked, streaming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,6 +127,7 @@ def _adapt_model(model: Any, spec: Spec) -> Any:
     for name in ("CompletedStreamedResponse", "ModelRequestParameters"):
         if loaded(_MODELS, name) is None:
             raise unknown_version(_MODELS, name, _DISTRIBUTION)
+    check_known(spec, NAMES, f"requests of {cls.__qualname__}")
     title = spec.name
     if title is None:
         title = f"{module_name(cls.__module__)}:{cls.__qualname__}[{model.model_name}]"

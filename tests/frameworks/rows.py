@@ -123,12 +123,6 @@ ROWS = {
         "tools = [checkpointed_tool(t) for t in tools]",
         {"call id": "innermost: with a RunContext parameter"},
     ),
-    "pydantic-ai": Row(
-        "Pydantic AI",
-        ("pydantic-ai-slim",),
-        "tools = [checkpointed_tool(t) for t in tools]",
-        {"call id": "innermost: with a RunContext parameter"},
-    ),
     "autogen": Row(
         "AutoGen",
         ("autogen-core", "autogen-agentchat"),
