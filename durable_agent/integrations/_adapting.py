@@ -113,7 +113,11 @@ def _copy(self: Any) -> Any:
 
 def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
     made = memo[id(self)] = with_state(type(self), {})
-    made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    if getattr(type(self), "__setstate__", None) is not None:
+        # It leaves out what cannot be copied, such as locks.
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+    else:
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
     return made
 
 

@@ -53,6 +53,12 @@ ROWS = {
         "tools = [checkpointed_tool(t) for t in tools]",
         {"call id": "not told", "pauses": "has none"},
     ),
+    "dspy": Row(
+        "DSPy",
+        ("dspy",),
+        "tools = [checkpointed_tool(dspy.Tool(f)) for f in functions]",
+        {"call id": "not told", "pauses": "has none", "stream": "replays whole"},
+    ),
     "mcp": Row(
         "MCP",
         ("mcp",),
