@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 #: A module of the framework -> the module that has its ``INTEGRATION``.
 KNOWN: Final[dict[str, str]] = {
+    "agent_framework": "durable_agent.integrations.agent_framework",
     "anthropic": "durable_agent.integrations.anthropic",
     "google.genai": "durable_agent.integrations.google_genai",
     "autogen_core": "durable_agent.integrations.autogen",

@@ -139,6 +139,6 @@ ROWS = {
         "Microsoft Agent Framework",
         ("agent-framework-core",),
         "tools = [checkpointed_tool(t) for t in tools]",
-        {"call id": "innermost: with a FunctionInvocationContext"},
+        {"call id": "innermost: with a context, and middleware"},
     ),
 }
