@@ -29,6 +29,7 @@ KNOWN: Final[dict[str, str]] = {
     "google.genai": "durable_agent.integrations.google_genai",
     "autogen_core": "durable_agent.integrations.autogen",
     "langchain_core": "durable_agent.integrations.langchain",
+    "crewai.tools": "durable_agent.integrations.crewai",
     "dspy": "durable_agent.integrations.dspy",
     "smolagents.tools": "durable_agent.integrations.smolagents",
     "llama_index.core": "durable_agent.integrations.llama_index",

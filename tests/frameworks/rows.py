@@ -59,6 +59,12 @@ ROWS = {
         "tools = [checkpointed_tool(dspy.Tool(f)) for f in functions]",
         {"call id": "not told", "pauses": "has none", "stream": "replays whole"},
     ),
+    "crewai": Row(
+        "CrewAI",
+        ("crewai",),
+        "tools = [checkpointed_tool(t) for t in tools]",
+        {"call id": "not told", "pauses": "has none", "stream": "the answer only"},
+    ),
     "mcp": Row(
         "MCP",
         ("mcp",),
