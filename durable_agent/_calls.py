@@ -21,10 +21,10 @@ from durable_agent._ending import is_control_flow, pack_error, record
 from durable_agent._flow import Flow
 from durable_agent._identity import encode_arguments, identify, key_value
 from durable_agent._requests import Raise, Run, Value
-from durable_agent._sealing import begin_close, seal
+from durable_agent._sealing import leave_behind
 from durable_agent._spec import asked, at_default, flatten, given, names
 from durable_agent._stepping import enter_step, leave_step
-from durable_agent.errors import DecorationError, DurableError
+from durable_agent.errors import DecorationError
 from durable_agent.outcomes import EFFECTS
 from durable_agent.transcript import whole
 
@@ -123,17 +123,8 @@ def delivered(flow: Flow, value: Any) -> None:
 
 
 def abandon(flow: Flow, error: BaseException) -> None:
-    """Record the end of a coroutine that is being closed and can await nothing.
-
-    The outcome is appended; whatever is written next brings it to the file.
-    """
-    core, ending = flow.core, record(flow, pack_error(flow, error))
-    with contextlib.suppress(DurableError, OSError):
-        with core.lock:
-            next(ending, None)
-            ending.close()
-        if core.closing and begin_close(core, None):
-            seal(core)
+    """Record the end of a coroutine that is being closed and can await nothing."""
+    leave_behind(flow.core, record(flow, pack_error(flow, error)))
 
 
 def _watched(flow: Flow, awaitable: Any) -> Any:

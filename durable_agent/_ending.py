@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from durable_agent._flow import Flow
     from durable_agent._requests import Request
 
+#: Why a stream's outcome is not all of it: its consumer left it.
+PARTIAL_CAUSE: Final = "partial"
 #: Exceptions by which frameworks pause a call; see ``register_control_flow``.
 _CONTROL_FLOW: Final[list[type[BaseException]]] = []
 
@@ -197,7 +199,9 @@ def record(flow: Flow, packed: Packed | None) -> Generator[Request, Any, None]:
     except (DurableError, OSError) as error:
         raise _not_recorded(flow, packed, error) from error
     except BaseException:
-        core.not_handed(slot, seq)
+        if packed.meta.get("cause") != PARTIAL_CAUSE:
+            # Whoever left a stream waits for nothing of it.
+            core.not_handed(slot, seq)
         raise
     if packed.warning:
         core.warn(ResultNotStorableWarning, packed.warning)

@@ -7,6 +7,7 @@ borders, and ends as the recorded stream ended.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 from functools import partial
@@ -131,6 +132,7 @@ def live(
     if primed:
         try:
             if (yield None) is _UNUSED:
+                tape.ended = True
                 return None
         except GeneratorExit:
             source = make()
@@ -220,7 +222,11 @@ async def alive(
             _calls.delivered(flow, tape.chunks)
             return
         except BaseException as error:
-            await adrive(core, tape.fail(error))
+            if error is thrown and isinstance(error, asyncio.CancelledError):
+                # Its consumer has left it, and the loop that would close it ends.
+                await adrive(core, tape.end("closed"))
+            else:
+                await adrive(core, tape.fail(error))
             raise
         sent = thrown = None
         await adrive(core, tape.chunk(item))

@@ -6,16 +6,18 @@ exhaustion, and always before it is handed out.
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import orjson
 from attrs import define, field
 
+from durable_agent import _current, values
 from durable_agent import events as ev
-from durable_agent import values
-from durable_agent._ending import Packed, pack_error, record, rendered
+from durable_agent._ending import PARTIAL_CAUSE, Packed, pack_error, record, rendered
 from durable_agent._requests import Eager
+from durable_agent._sealing import leave_behind
 from durable_agent.errors import (
     DurableError,
     OutcomeNotRecordedError,
@@ -144,7 +146,7 @@ class Tape:
     def _packed(self, how: End, value: Any) -> Packed:
         meta: dict[str, Any] = {"status": "value"}
         if how == "closed":
-            meta["cause"] = "partial"
+            meta["cause"] = PARTIAL_CAUSE
         if self.returned_as:
             meta["as"] = self.returned_as
         returned = b"null"
@@ -181,6 +183,14 @@ class Tape:
         )
         self.flow.core.fail(failed)
         return failed
+
+    def __del__(self) -> None:
+        """End a stream whose generator is gone: it had no loop left to be closed in."""
+        if self.ended or sys.is_finalizing():
+            return
+        core = self.flow.core
+        if core.generation == _current.PROCESS.generation:
+            leave_behind(core, self.end("closed"))
 
     @property
     def chunks(self) -> list[Any]:

@@ -691,3 +691,54 @@ def test_the_secrets_of_a_response_are_not_recorded(root, monkeypatch):
 
 #: The arguments of the call itself are recorded, unless redact= or ignore= says else.
 QUERY = b'"extra_query":{"token":"secret-query"}'
+
+
+@by_api("errors")
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_a_raw_response_that_cannot_be_parsed_is_an_error(
+    api, asynchronous, root, monkeypatch
+):
+    """It is an error of the call itself, and the same on replay."""
+    server = ModelServer([ASKS])
+    answer = server.answer
+
+    def cut(path, body):
+        status, kind, (piece,) = answer(path, body)
+        return status, kind, [piece[:40]]
+
+    monkeypatch.setattr(server, "answer", cut)
+
+    def use(ask):
+        with pytest.raises(ValueError) as raised:
+            ask(**api.request)
+        return str(raised.value)
+
+    async def ause(ask):
+        with pytest.raises(ValueError) as raised:
+            await ask(**api.request)
+        return str(raised.value)
+
+    make, how = (api.aclient, ause) if asynchronous else (api.client, use)
+    live, again = twice(root, make(server).with_raw_response.create, how, server)
+
+    assert live == again
+
+
+@pytest.mark.parametrize("api", [CHAT, MESSAGES], ids=["chat", "messages"])
+def test_more_of_an_async_stream_may_fail(api, root):
+    """The request that is made again for it is refused: so it says."""
+    server = ModelServer([ASKS])
+
+    async def main(n):
+        async with session("s", root=root):
+            stream = await checkpointed_llm(api.aclient(server).create, name="ask")(
+                **api.request, stream=True
+            )
+            return [await anext(stream) for _ in range(n)]
+
+    asyncio.run(main(1))
+    server.answers = []
+    with pytest.raises(IndexError):
+        asyncio.run(main(2))
+
+    assert len(server.requests) == 2
