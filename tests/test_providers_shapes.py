@@ -724,15 +724,14 @@ def test_a_raw_response_that_cannot_be_parsed_is_an_error(
     assert live == again
 
 
-@pytest.mark.parametrize("api", [CHAT, MESSAGES], ids=["chat", "messages"])
-def test_more_of_an_async_stream_may_fail(api, root):
+def test_more_of_an_async_stream_may_fail(root):
     """The request that is made again for it is refused: so it says."""
     server = ModelServer([ASKS])
 
     async def main(n):
         async with session("s", root=root):
-            stream = await checkpointed_llm(api.aclient(server).create, name="ask")(
-                **api.request, stream=True
+            stream = await checkpointed_llm(CHAT.aclient(server).create, name="ask")(
+                **CHAT.request, stream=True
             )
             return [await anext(stream) for _ in range(n)]
 
