@@ -202,6 +202,17 @@ def test_copies_of_a_model_record_too(root):
     assert [e.type for e in recorded(root)] == ["llm/request"] * 3
 
 
+@marked("dspy", "model")
+def test_a_model_that_holds_locks_is_copied_as_it_is_undecorated():
+    plain = dspy.LM("openai/none", api_key="none")
+    made = checkpointed_llm(plain)
+
+    copied = copy.deepcopy(made)
+
+    assert type(copied) is type(made)
+    assert copied.dump_state() == copy.deepcopy(plain).dump_state()
+
+
 # --- modules --------------------------------------------------------------------------
 
 

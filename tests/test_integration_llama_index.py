@@ -213,6 +213,22 @@ def test_decorating_above_and_below_records_once(root):
     assert [e.meta["effect"] for e in events] == ["read_only"] * 2
 
 
+def test_a_function_that_calls_the_other_one_records_once(root):
+    below = checkpointed_tool(search)
+
+    async def calling(query: str, limit: int = 3) -> str:
+        """Search the archive."""
+        return below(query, limit)
+
+    made = checkpointed_tool(both(below, calling))
+    with session("s", root=root):
+        acalled(made, query="a")
+    with again(root):
+        called(made, query="a")
+
+    assert len(recorded(root)) == 1
+
+
 def test_tools_made_alike_are_told_apart(root):
     def make(name):
         return checkpointed_tool(FunctionTool.from_defaults(search, name=name))

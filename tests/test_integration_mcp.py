@@ -21,6 +21,7 @@ from mcp.shared.memory import create_client_server_memory_streams
 from durable_agent import (
     CheckpointError,
     DecorationError,
+    EqualCallsWarning,
     FinishedSessionWarning,
     ToolOutcomeUnknownError,
     checkpointed_llm,
@@ -214,6 +215,23 @@ def test_the_line_of_the_table_is_true(root):
         asyncio.run(run())
 
     assert len(recorded(root)) == 1
+
+
+def test_calls_of_one_turn_each_get_their_own_outcome(root):
+    asked = [("search", {"query": q}) for q in "abab"]
+
+    async def run():
+        async with as_client(shop()) as made:
+            return await asyncio.gather(*[made.call_tool(*each) for each in asked])
+
+    with pytest.warns(EqualCallsWarning), session("s", root=root):
+        first = asyncio.run(run())
+    with again(root):
+        second = asyncio.run(run())
+
+    assert [r.structured_content for r in first] == [{q: 3} for q in "abab"]
+    assert second == first
+    assert len(RAN) == len(recorded(root)) == len(asked)
 
 
 def test_tools_of_servers_are_told_apart(root):
@@ -619,16 +637,17 @@ def test_an_option_that_names_no_parameter_is_refused():
 def test_what_is_listed_is_known_to_be_recorded(root):
     """Of a tool that is known, it can be said that it was never started."""
 
-    def call(name):
-        function = {"name": name, "arguments": '{"query": "b"}'}
-        return {"id": f"id-{name}", "type": "function", "function": function}
+    server = MCPServer("one")
+    server.tool(name="known_once_listed")(mcp_servers.search)
+    function = {"name": "known_once_listed", "arguments": '{"query": "b"}'}
+    call = {"id": "tc-1", "type": "function", "function": function}
 
     @checkpointed_llm
     def ask(messages):
-        return {"role": "assistant", "content": None, "tool_calls": [call("search")]}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
 
     async def run():
-        async with as_client(shop()) as made:
+        async with as_client(server) as made:
             await made.list_tools()
 
     with session("s", root=root):
