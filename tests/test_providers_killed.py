@@ -65,3 +65,17 @@ def test_a_tool_that_was_cut_off_is_not_run_again(agent, way, point):
         assert second.stdout == "all done\n"
     else:
         assert second.stdout == f"in doubt: {tool}\n"
+
+
+@pytest.mark.framework("google-genai", "killed")
+@pytest.mark.parametrize("way", ["google-automatic", "google-automatic stream"])
+@pytest.mark.parametrize(
+    "point", ["model 1: end", "body mail: begin", "body mail: end"]
+)
+def test_an_automatic_function_call_is_made_once(agent, way, point):
+    """The request around it is made again; its tools replay, or are in doubt."""
+    second, _ = agent.killed_at(point, way)
+    happened = 0 if point == "body mail: begin" else 1
+
+    assert second.stdout == "all done\n"
+    assert agent.effects() == ["mail"] * happened + ["pay"]

@@ -1,11 +1,12 @@
 """google-genai: Gemini's SDK.
 
 What this does not do: it adapts nothing. The methods of ``client.models`` are decorated
-as functions, and so are tools; an automatic function call is nested in the request that
-makes it, and the id of a tool call is not to be had. It refuses the methods of chats: a
-chat keeps its history in itself, where a replay would not put it. A chat whose client's
+as functions, and so are tools; an automatic function call is within the request that
+makes it, and the id of a tool call is not to be had. Cut off, such a request is made
+again from its start, and its tools replay. It refuses the methods of chats: a chat
+keeps its history in itself, where a replay would not put it. A chat whose client's
 ``models.generate_content`` is decorated records each of its requests, and its tools
-between them.
+between them: nothing that was answered is asked twice.
 """
 
 from __future__ import annotations

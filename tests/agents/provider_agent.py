@@ -159,7 +159,7 @@ def anthropic_runner(server, streamed):
     return runner.until_done().content[0].text
 
 
-def google_chat(server, streamed):
+def google_client(server):
     from google import genai
 
     server.ids = "lenient"
@@ -168,7 +168,26 @@ def google_chat(server, streamed):
         (call,) = turn.calls
         server.answers[n] = Model("", (Call(call.name, call.arguments, None),))
     options = genai.types.HttpOptions(httpx_client=server.client())
-    client = genai.Client(api_key="none", http_options=options)
+    return genai.Client(api_key="none", http_options=options)
+
+
+def google_automatic(server, streamed):
+    """One call of the SDK, which makes the requests and runs the tools inside."""
+    models = google_client(server).models
+    request = {
+        "model": "gemini-test",
+        "contents": "pay and mail",
+        "config": {"tools": [pay, mail]},
+    }
+    if not streamed:
+        return checkpointed_llm(models.generate_content)(**request).text
+    chunks = checkpointed_llm(models.generate_content_stream)(**request)
+    parts = [part for chunk in chunks for part in chunk.candidates[0].content.parts]
+    return "".join(part.text or "" for part in parts)
+
+
+def google_chat(server, streamed):
+    client = google_client(server)
     models = client.models
     if streamed:
         models.generate_content_stream = checkpointed_llm(
@@ -193,6 +212,7 @@ LOOPS = {
     "anthropic": anthropic_loop,
     "anthropic-runner": anthropic_runner,
     "google-genai": google_chat,
+    "google-automatic": google_automatic,
 }
 
 
