@@ -46,6 +46,7 @@ from durable_agent import (
     inspect_session,
     session,
 )
+from durable_agent._lanes import Lane
 from tests.frameworks.rows import ROWS
 
 ROW = "pydantic-ai"
@@ -168,6 +169,16 @@ def definitions(agent):
 
     asyncio.run(agent.run("hi", model=FunctionModel(answer), deps="deps"))
     return [dataclasses.replace(tool, toolset_id=None) for tool in told[0]]
+
+
+@pytest.fixture
+def never_waits(monkeypatch):
+    """A replay that waits for anything fails."""
+
+    def give_up(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(Lane, "write_off", give_up)
 
 
 @contextlib.contextmanager
@@ -402,6 +413,7 @@ def test_only_the_tools_own_function_answers_its_tool_call(root):
 @pytest.mark.framework(ROW, "errors")
 @pytest.mark.parametrize("above", [True, False])
 @pytest.mark.parametrize("error", [ToolFailed("no a"), ModelRetry("not a")])
+@pytest.mark.usefixtures("never_waits")
 def test_what_a_tool_tells_its_model_is_told_again_on_replay(root, above, error):
     def failing(query: str) -> str:
         """Fail."""
@@ -423,7 +435,7 @@ def test_what_a_tool_tells_its_model_is_told_again_on_replay(root, above, error)
     with session("s", root=root):
         first = run(agent(), *turns)
     for _ in range(2):
-        with again(root, replay_wait=3600):
+        with again(root, replay_wait=0):
             second = run(agent(), *turns)
             assert results(second) == results(first) == shown
 
@@ -536,6 +548,7 @@ def approved(agent, *turns):
 
 @pytest.mark.framework(ROW, "pauses")
 @pytest.mark.parametrize("above", [True, False])
+@pytest.mark.usefixtures("never_waits")
 def test_a_call_that_waits_for_an_approval_is_suspended(root, above):
     pay = pausing(ApprovalRequired())
 
@@ -547,7 +560,7 @@ def test_a_call_that_waits_for_an_approval_is_suspended(root, above):
     with session("s", root=root):
         first = approved(agent(), turn)
     (suspended, done) = recorded(root, "tool/result")
-    with again(root, replay_wait=3600):
+    with again(root, replay_wait=0):
         second = approved(agent(), turn)
 
     assert first.output == second.output == "done"
