@@ -28,8 +28,10 @@ from agents import (
     tool_input_guardrail,
     tool_namespace,
 )
-from agents.mcp import MCPServerStdio
+from agents.mcp import MCPServer, MCPServerStdio
 from agents.tool_context import ToolContext
+from mcp.types import CallToolResult, TextContent
+from mcp.types import Tool as MCPTool
 
 from durable_agent import (
     CheckpointError,
@@ -720,6 +722,91 @@ def test_agents_that_hand_over_are_recorded_each(root):
 
     assert first == "done"
     assert RAN == [("a", "tc-1")]
+
+
+def waiting(nest):
+    tool = checkpointed_tool(
+        function_tool(name_override="search", needs_approval=True)(search)
+    )
+    if nest:
+        return nested(tool)
+    scripted = Scripted([calls(*asks(query="a")), says("done")])
+    return Agent(name="a", tools=[tool], model=checkpointed_llm(scripted))
+
+
+@pytest.mark.framework(ROW, "pauses")
+@pytest.mark.parametrize("nest", [False, True])
+def test_an_approval_that_is_given_in_another_process_goes_on(root, nest):
+    """The SDK's own state is kept as a text; each time, the session is a new one."""
+
+    async def first():
+        result = await Runner.run(waiting(nest), "hi")
+        return result.to_state().to_string()
+
+    async def second(text):
+        agent = waiting(nest)
+        state = await agents.RunState.from_string(agent, text)
+        state.approve(state.get_interruptions()[0])
+        return (await Runner.run(agent, state)).final_output
+
+    with session("s", root=root):
+        text = asyncio.run(first())
+    for _ in range(2):
+        with again(root):
+            assert asyncio.run(second(text)) == "done"
+
+    assert RAN == [("a", "tc-1")]
+
+
+# --- MCP servers ----------------------------------------------------------------------
+
+
+class Server(MCPServer):
+    """Its tools are listed, and called by name."""
+
+    name = "archive"
+
+    async def connect(self):
+        pass
+
+    cleanup = connect
+
+    async def list_tools(self, run_context=None, agent=None):
+        schema = {"type": "object", "properties": {"query": {"type": "string"}}}
+        return [MCPTool(name="search", inputSchema=schema)]
+
+    async def call_tool(self, tool_name, arguments, meta=None):
+        seen(arguments["query"])
+        content = [TextContent(type="text", text=f"{tool_name} {arguments['query']}")]
+        return CallToolResult(content=content)
+
+    async def list_prompts(self):
+        raise NotImplementedError
+
+    async def get_prompt(self, name, arguments=None):
+        raise NotImplementedError
+
+
+def test_the_method_of_an_mcp_server_is_recorded_as_the_refusal_advises(root):
+    def ask():
+        server = Server()
+        with pytest.raises(DecorationError) as refused:
+            checkpointed_tool(server)
+        advised = str(refused.value).split("`")[1]
+        exec(advised, {"server": server, "checkpointed_tool": checkpointed_tool})  # noqa: S102 - what a person would copy
+        scripted = Scripted([calls(*asks(query="a")), says("done")])
+        agent = Agent(name="a", mcp_servers=[server], model=checkpointed_llm(scripted))
+        return outputs_of(asyncio.run(Runner.run(agent, "hi")))
+
+    with session("s", root=root):
+        first = ask()
+    with again(root):
+        second = ask()
+
+    assert second == first
+    assert "search a" in str(first["tc-1"])
+    assert len(RAN) == 1
+    assert recorded(root)[0].data["function"] == "search"
 
 
 # --- refusals -------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("agents.tool_context")
 
 import agents
+import httpx2
 import openai
 from agents import (
     Agent,
@@ -216,6 +217,36 @@ def test_a_stream_that_was_broken_off_is_not_complete(root):
     assert both[:1] == first
     assert both[-1].type == "response.completed"
     assert SENT == [0, 0]
+
+
+class Busy(Scripted):
+    """Refuses the first time."""
+
+    async def get_response(self, *args, **kwargs):
+        SENT.append("busy")
+        if len(SENT) == 1:
+            raise openai.APIConnectionError(request=httpx2.Request("POST", "http://x"))
+        return await super().get_response(*args, **kwargs)
+
+
+@pytest.mark.framework(ROW, "model")
+def test_a_request_that_the_runner_makes_again_is_another_attempt(root):
+    def agent():
+        policy = agents.retry_policies.network_error()
+        backoff = {"initial_delay": 0}
+        retry = agents.ModelRetrySettings(max_retries=2, policy=policy, backoff=backoff)
+        settings = ModelSettings(retry=retry)
+        model = checkpointed_llm(Busy([says("it is done")]))
+        return Agent(name="a", model=model, model_settings=settings)
+
+    with session("s", root=root):
+        first = whole(agent())
+    with again(root):
+        assert whole(agent()) == first == "it is done"
+
+    assert SENT == ["busy", "busy"]
+    one, other = recorded(root)
+    assert one.head.call == other.head.call
 
 
 class Provider(ModelProvider):

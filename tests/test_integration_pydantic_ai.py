@@ -25,6 +25,7 @@ from pydantic_ai import (
 )
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import (
+    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
     RetryPromptPart,
@@ -569,6 +570,31 @@ def test_a_call_that_waits_for_an_approval_is_suspended(root, above):
     assert done.data["value"] == "paid 5"
     # Each pause runs it from its start; the payment is made once.
     assert RAN == ["asked", (5, "tc-1"), "asked"]
+
+
+@pytest.mark.framework(ROW, "pauses")
+def test_an_approval_that_is_given_in_another_process_goes_on(root):
+    """The messages are kept as a text; each time, the session is a new one."""
+    turn = asks(name="pay", amount=5)
+
+    def agent():
+        tool = checkpointed_tool(Tool(pausing(ApprovalRequired())))
+        return Agent(tools=[tool], output_type=[str, DeferredToolRequests])
+
+    def second(text):
+        history = ModelMessagesTypeAdapter.validate_json(text)
+        answers = DeferredToolResults(approvals={"tc-1": True})
+        more = {"message_history": history, "deferred_tool_results": answers}
+        model = checkpointed_llm(scripted(turn))
+        return asyncio.run(agent().run(model=model, **more)).output
+
+    with session("s", root=root):
+        text = run(agent(), turn).all_messages_json()
+    for _ in range(2):
+        with again(root):
+            assert second(text) == "done"
+
+    assert RAN == ["asked", (5, "tc-1")]
 
 
 @pytest.mark.framework(ROW, "pauses")
