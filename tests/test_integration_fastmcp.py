@@ -372,9 +372,7 @@ def agent(tmp_path, run_python):
 
 
 @marked("fastmcp", "killed")
-@pytest.mark.parametrize(
-    "point", ["model 1: end", "body look: begin"]
-)
+@pytest.mark.parametrize("point", ["model 1: end", "body look: begin"])
 def test_a_killed_agent_goes_on_where_it_was(agent, point):
     second, _ = agent.killed_at(point, "fastmcp")
 

@@ -104,14 +104,14 @@ def _adapt_tool(tool: Any, spec: Spec) -> Any:
     return tool.model_copy(update={"func": _bare(made)})
 
 
-def _bare(fn: Any) -> Any:
+def _bare(decorated: Any) -> Any:
     """Return a function whose errors show nothing of where they came from inside."""
-    if inspect.iscoroutinefunction(fn):
+    if inspect.iscoroutinefunction(decorated):
 
-        @functools.wraps(fn)
+        @functools.wraps(decorated)
         async def arun(*args: Any, **kwargs: Any) -> Any:
             try:
-                return await fn(*args, **kwargs)
+                return await decorated(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 - it goes on up
                 shown = error
             raise shown.with_traceback(None)
@@ -119,10 +119,10 @@ def _bare(fn: Any) -> Any:
         vars(arun)[_BARE] = True
         return arun
 
-    @functools.wraps(fn)
+    @functools.wraps(decorated)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return fn(*args, **kwargs)
+            return decorated(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - it goes on up
             shown = error
         raise shown.with_traceback(None)
