@@ -486,6 +486,16 @@ def test_what_has_no_calls_of_its_own_is_refused(make, decorator):
         decorator(make())
 
 
+@pytest.mark.framework(ROW, "over")
+def test_a_tool_that_is_run_past_its_run_is_refused():
+    class Other(SearchTool):
+        async def run_json(self, args, cancellation_token, call_id=None):
+            return "not by run"
+
+    with pytest.raises(DecorationError, match=r"run_json\(\) of their own"):
+        checkpointed_tool(Other())
+
+
 def test_a_tool_is_no_model_and_a_client_no_tool():
     with pytest.raises(DecorationError, match="checkpointed_tool"):
         checkpointed_llm(plain("sync"))

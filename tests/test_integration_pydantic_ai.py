@@ -23,6 +23,7 @@ from pydantic_ai import (
     RunContext,
     Tool,
 )
+from pydantic_ai._function_schema import FunctionSchema
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
@@ -670,6 +671,21 @@ def test_a_version_without_what_is_needed_is_refused_by_name(name):
     tool.function_schema = type("Schema", (), dict.fromkeys(names))()
 
     with pytest.raises(DecorationError, match=rf"pydantic-ai-slim \d.*{name}|{name}"):
+        checkpointed_tool(tool)
+
+
+@pytest.mark.framework(ROW, "over")
+def test_a_schema_that_calls_in_its_own_way_is_refused():
+    """It may call another function than the one that would be recorded."""
+
+    class Other(FunctionSchema):
+        async def call(self, args_dict, ctx):
+            return "not by function"
+
+    tool = Tool(search)
+    tool.function_schema.__class__ = Other
+
+    with pytest.raises(DecorationError, match="no known call"):
         checkpointed_tool(tool)
 
 

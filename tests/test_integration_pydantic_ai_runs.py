@@ -12,6 +12,7 @@ pytest.importorskip("pydantic_ai")
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelSettings, ToolOutput
 from pydantic_ai.direct import model_request
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
@@ -20,7 +21,9 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.instrumented import InstrumentedModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.models.test import TestModel as FakeModel
 from pydantic_ai.models.wrapper import WrapperModel
@@ -165,6 +168,41 @@ def test_a_request_is_recorded_once_and_replayed_without_sending(root, make, way
     assert "parent" not in request.head.meta
     given = {"messages", "model_settings", "model_request_parameters"}
     assert request.data["args"].keys() == given
+
+
+def refusing(messages, _):
+    SENT.append("refused")
+    raise ModelHTTPError(503, "refusing")
+
+
+def falling_back(inside):
+    adapt = checkpointed_llm if inside else lambda model: model
+    both = FunctionModel(refusing, model_name="refusing"), function_model()
+    return FallbackModel(*map(adapt, both))
+
+
+@pytest.mark.framework(ROW, "model")
+@pytest.mark.parametrize(
+    ("make", "sent"),
+    [
+        (lambda: checkpointed_llm(InstrumentedModel(function_model())), ["whole"]),
+        (lambda: InstrumentedModel(checkpointed_llm(function_model())), ["whole"]),
+        (lambda: falling_back(inside=True), ["refused", "whole"]),
+        (
+            lambda: checkpointed_llm(falling_back(inside=False)),
+            ["refused", "whole"],
+        ),
+    ],
+    ids=["instrumented", "in an instrumented", "in a fallback", "a fallback"],
+)
+def test_models_around_models_are_recorded(root, make, sent):
+    """Agents look through some of them."""
+    with session("s", root=root):
+        first = whole(Agent(make()))
+    with again(root):
+        assert whole(Agent(make())) == first == "it is done"
+
+    assert SENT == sent
 
 
 @pytest.mark.framework(ROW, "stream")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _DISTRIBUTION: Final = "autogen-core"
 _TOOLS: Final = "autogen_core.tools._base"
+_STREAMED: Final = "run_json_stream"
 
 #: What sends requests, with what their calls are told by.
 _METHODS: Final = {"create": "", "create_stream": ".stream"}
@@ -97,6 +98,8 @@ def _is(obj: Any, module: str, name: str) -> bool:
 def _adapt_tool(tool: Any, spec: Spec) -> Any:
     cls = type(tool)
     made = hasattr(cls, "__durable_made__")
+    if not made:
+        _demand_own_ways(cls)
     namespace: dict[str, Any] = {}
     copied = copy.copy(tool)
     if _is(tool, "autogen_core.tools._function_tool", "FunctionTool"):
@@ -112,11 +115,22 @@ def _adapt_tool(tool: Any, spec: Spec) -> Any:
         return tool
     if not made:
         namespace["__durable_made__"] = True
-        for name in ("run_json", "run_json_stream"):
+        for name in ("run_json", _STREAMED):
             if hasattr(cls, name):
                 namespace[name] = _numbered(cls, name)
     copied.__class__ = subclass_of(cls, namespace)
     return copied
+
+
+def _demand_own_ways(cls: type) -> None:
+    """Refuse a tool that AutoGen would run past what is recorded."""
+    for base, method in (("BaseTool", "run_json"), ("BaseStreamTool", _STREAMED)):
+        own, usual = getattr(cls, method, None), loaded(_TOOLS, base)
+        if own is not None and own is not getattr(usual, method, None):
+            raise DecorationError(
+                f"{cls.__qualname__} objects run by a {method}() of their own.",
+                advice="Decorate what it calls.",
+            )
 
 
 def _decorated(tool: Any, spec: Spec) -> Any:

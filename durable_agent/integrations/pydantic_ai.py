@@ -69,6 +69,12 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
     if _is(obj, "pydantic_ai.tools", "Tool"):
         demand_kind(obj, spec.kind, "tool")
         return _adapt_tool(obj, spec)
+    if _is(obj, "pydantic_ai.models.instrumented", "InstrumentedModel"):
+        # Agents look through it, and ask what is inside.
+        demand_kind(obj, spec.kind, "llm")
+        copied = copy.copy(obj)
+        copied.wrapped = decorate(obj.wrapped, spec)
+        return copied
     if _is(obj, _MODELS, "Model"):
         demand_kind(obj, spec.kind, "llm")
         return _adapt_model(obj, spec)
@@ -92,6 +98,10 @@ def _adapt_tool(tool: Any, spec: Spec) -> Any:
     for name in ("function", "call", "takes_ctx", "is_async"):
         if not hasattr(schema, name):
             raise unknown_version("Tool.function_schema", name, _DISTRIBUTION)
+    usual = loaded("pydantic_ai._function_schema", "FunctionSchema")
+    if type(schema).call is not getattr(usual, "call", None):
+        if not hasattr(schema, _MADE):
+            raise unknown_version("Tool.function_schema", "known call", _DISTRIBUTION)
     function = schema.function
     origin = Origin(function)
     spec = evolve(spec, short=tool.name)

@@ -139,7 +139,11 @@ ROWS = {
         "AutoGen",
         ("autogen-core", "autogen-agentchat"),
         "tools = [checkpointed_tool(t) for t in tools]",
-        {"call id": "innermost: not told", "pauses": "has none"},
+        {
+            "under": "sync functions know their session only as the process's one",
+            "call id": "innermost: not told",
+            "pauses": "has none",
+        },
     ),
     "agent-framework": Row(
         "Microsoft Agent Framework",
