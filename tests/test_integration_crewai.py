@@ -42,11 +42,14 @@ pytestmark = [
 marked = pytest.mark.framework
 
 RAN = []
+#: What the model was shown.
+SHOWN = []
 
 
 @pytest.fixture(autouse=True)
 def _nothing_ran():
     RAN.clear()
+    SHOWN.clear()
 
 
 @contextlib.contextmanager
@@ -229,7 +232,9 @@ class Scripted(BaseLLM):
         response_model=None,
     ):
         RAN.append("request")
-        if "search" in str(messages) and "3 x a" not in str(messages):
+        SHOWN.append(str(messages))
+        told = any(text in str(messages) for text in ("3 x a", "no a"))
+        if "search" in str(messages) and not told:
             return 'Thought: So.\nAction: search\nAction Input: {"query": "a"}'
         return "Thought: I know.\nFinal Answer: blue"
 
@@ -283,6 +288,34 @@ def kick_off(made):
         cache=False,
     )
     return str(agent.kickoff("search for a"))
+
+
+def fail(query: str) -> str:
+    """Search the archive."""
+    RAN.append(query)
+    raise ValueError(f"no {query}")
+
+
+@marked("crewai", "errors")
+@pytest.mark.parametrize("form", ["above", "below"])
+def test_errors_are_shown_as_the_agent_shows_them(root, form):
+    def made(decorate):
+        if form == "above":
+            return decorate(tool("search")(fail))
+        return tool("search")(decorate(fail))
+
+    with session("plain", root=root):
+        kick_off(made(lambda fn: fn))
+    plain = SHOWN[-1]
+    ran = RAN.count("a")
+    with session("s", root=root):
+        first = kick_off(made(checkpointed_tool))
+    with again(root):
+        assert kick_off(made(checkpointed_tool)) == first
+
+    assert "no a" in plain
+    assert SHOWN[-1] == plain
+    assert RAN.count("a") == 2 * ran
 
 
 @marked("crewai", "errors")
