@@ -23,7 +23,7 @@ from durable_agent.errors import (
     ResultNotStorableWarning,
     TranscriptWarning,
 )
-from durable_agent.recovery import CANCEL_CAUSE, ERROR_CAUSE
+from durable_agent.recovery import CANCEL_CAUSE, ERROR_CAUSE, PAUSE_CAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -41,7 +41,9 @@ def register_control_flow(cls: type[BaseException]) -> None:
     """Say that an exception of this type pauses a call and is no outcome of it.
 
     It passes unchanged. The call is *suspended*: asked for again, it runs again from
-    its start, and what it did below is answered from the log.
+    its start, and what it did below is answered from the log. A pause that the code
+    came back from in the same run, by asking again, is raised again on replay, without
+    running.
     """
     if not issubclass(cls, BaseException):
         msg = f"register_control_flow takes an exception type, not {cls!r}"
@@ -134,6 +136,9 @@ def pack_error(
         if isinstance(error, told()):
             raw += b',"error":' + values.encode_error(error)
             meta["cause"] = ERROR_CAUSE
+        elif isinstance(error, tuple(_CONTROL_FLOW)):
+            raw += b',"error":' + values.encode_error(error)
+            meta["cause"] = PAUSE_CAUSE
         return Packed(raw + extra, meta, error=error)
     if isinstance(error, asyncio.CancelledError):
         code = ev.TOOL_OUTCOME_UNKNOWN

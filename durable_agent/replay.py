@@ -21,6 +21,7 @@ from durable_agent.recovery import (
     ERROR,
     ERROR_CAUSE,
     NOT_APPLIED,
+    PAUSE_CAUSE,
     SUSPENDED,
 )
 
@@ -68,6 +69,9 @@ def settle(
             return "verify" if verify else "deliver"
         case "suspended" if outcome.cause == ERROR_CAUSE and history.went_on(slot):
             # It told the model something, and the model has answered to that.
+            return "deliver"
+        case "suspended" if slot.retried and outcome.cause == PAUSE_CAUSE:
+            # Entered once more, it might not pause, and do what was done since.
             return "deliver"
         case "suspended" if slot.retried:
             # It came back from that pause: it is paused once more, in its turn.
