@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import io
 import time
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
-from durable_agent import _current, _frameworks, _managers, _streams
+from durable_agent import _current, _frameworks, _returned, _streams
 from durable_agent._claims import handed_out
 from durable_agent._current import FRAME, RESPONSE, STEP, TOOL_CALL_ID, Frame
 from durable_agent._driving import adrive, drive
-from durable_agent._ending import is_control_flow, pack_error, pack_value, record
+from durable_agent._ending import is_control_flow, pack_error, record
 from durable_agent._flow import Flow
 from durable_agent._identity import encode_arguments, identify, key_value
 from durable_agent._requests import Raise, Run, Value
-from durable_agent._sealing import begin_close, seal
+from durable_agent._sealing import leave_behind
 from durable_agent._spec import asked, at_default, flatten, given, names
 from durable_agent._stepping import enter_step, leave_step
-from durable_agent.errors import DecorationError, DurableError
+from durable_agent.errors import DecorationError
 from durable_agent.outcomes import EFFECTS
 from durable_agent.transcript import whole
 
@@ -51,11 +50,11 @@ def call(
     flow = prepare(frame, spec, target, args, kwargs)
     verdict = drive(flow.core, flow.before())
     match verdict:
-        case Value(value, returned_as):
+        case Value():
             again = partial(_make, flow, target, args, kwargs)
-            return _streams.replayed(flow, value, returned_as, again)
+            return _returned.replayed(flow, verdict, again)
         case Raise(error, returned_as):
-            return _streams.raising(error, returned_as)
+            return _returned.raising(error, returned_as)
         case Run():
             pass
         case _:
@@ -69,11 +68,7 @@ def call(
         raise
     if inspect.isawaitable(result):
         return _watched(flow, result)
-    if is_stream(flow, result):
-        return _streams.recorded(flow, result)
-    if _managers.is_manager(flow, result):
-        return _managers.recorded(flow, result)
-    return finish(flow, result)
+    return _returned.recorded(flow, result)
 
 
 async def acall(
@@ -87,9 +82,9 @@ async def acall(
     flow = prepare(frame, spec, target, args, kwargs)
     verdict = await adrive(flow.core, flow.before())
     match verdict:
-        case Value(value, returned_as):
+        case Value():
             again = partial(_make, flow, target, args, kwargs)
-            return _streams.replayed(flow, value, returned_as, again, awaited=True)
+            return _returned.replayed(flow, verdict, again, awaited=True)
         case Raise(error):
             raise error
         case Run():
@@ -108,11 +103,7 @@ async def acall(
     except BaseException as error:
         await adrive(flow.core, record(flow, pack_error(flow, error)))
         raise
-    if is_stream(flow, result):
-        return _streams.recorded(flow, result)
-    await adrive(flow.core, record(flow, pack_value(flow, result)))
-    delivered(flow, result)
-    return result
+    return await _returned.arecorded(flow, result)
 
 
 def _make(
@@ -120,13 +111,6 @@ def _make(
 ) -> Any:
     args, kwargs = fill_key(flow, target, args, kwargs)
     return target.fn(*args, **kwargs)
-
-
-def finish(flow: Flow, result: Any, returned_as: str = "") -> Any:
-    """Record a value in this thread and hand it out."""
-    drive(flow.core, record(flow, pack_value(flow, result, returned_as)))
-    delivered(flow, result)
-    return result
 
 
 def delivered(flow: Flow, value: Any) -> None:
@@ -139,17 +123,8 @@ def delivered(flow: Flow, value: Any) -> None:
 
 
 def abandon(flow: Flow, error: BaseException) -> None:
-    """Record the end of a coroutine that is being closed and can await nothing.
-
-    The outcome is appended; whatever is written next brings it to the file.
-    """
-    core, ending = flow.core, record(flow, pack_error(flow, error))
-    with contextlib.suppress(DurableError, OSError):
-        with core.lock:
-            next(ending, None)
-            ending.close()
-        if core.closing and begin_close(core, None):
-            seal(core)
+    """Record the end of a coroutine that is being closed and can await nothing."""
+    leave_behind(flow.core, record(flow, pack_error(flow, error)))
 
 
 def _watched(flow: Flow, awaitable: Any) -> Any:
@@ -197,7 +172,9 @@ def prepare(
     encoded = core.redaction.arguments(
         spec.kind,
         encode_arguments(
-            bound, ignore=spec.ignore | _frameworks.injected(target, bound)
+            bound,
+            ignore=spec.ignore | _frameworks.injected(target, bound),
+            functions=spec.kind == "llm",
         ),
         spec.redact,
         _current.SETTINGS.redact_names,
@@ -264,18 +241,6 @@ def inside(flow: Flow) -> Iterator[None]:
             FRAME.reset(frame)
             TOOL_CALL_ID.reset(explicit)
             RESPONSE.reset(response)
-
-
-def is_stream(flow: Flow, result: Any) -> bool:
-    """Whether a result is produced while it is consumed."""
-    if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        return True
-    kind = type(result)
-    if isinstance(result, (io.IOBase, contextlib.AbstractContextManager)) and not (
-        hasattr(kind, "__next__") and flow.spec.kind == "llm"
-    ):
-        return False
-    return hasattr(kind, "__next__") or hasattr(kind, "__anext__")
 
 
 class StepScope:

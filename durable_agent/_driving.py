@@ -55,6 +55,9 @@ def drive(core: Core, flow: Generator[Request, Any, _T]) -> _T:
         except StopIteration as stop:
             result: _T = stop.value
             return _after(core, result)
+        except BaseException:
+            _seal_last(core)
+            raise
         try:
             step, given = flow.send, _perform(core, request)
         except BaseException as error:  # noqa: BLE001 - the flow decides, and re-raises
@@ -65,9 +68,13 @@ def _after(core: Core, result: _T) -> _T:
     """Show observers what was appended; the last call of a closed session seals."""
     if core.unseen:
         show(core)
+    _seal_last(core)
+    return result
+
+
+def _seal_last(core: Core) -> None:
     if core.closing and begin_close(core, None):
         seal(core)
-    return result
 
 
 async def adrive(core: Core, flow: Generator[Request, Any, _T]) -> _T:
@@ -85,6 +92,12 @@ async def adrive(core: Core, flow: Generator[Request, Any, _T]) -> _T:
         except StopIteration as stop:
             result: _T = stop.value
             return await _aafter(core, result)
+        except GeneratorExit:
+            _seal_last(core)
+            raise
+        except BaseException:
+            await _aseal_last(core)
+            raise
         try:
             step, given = flow.send, await _aperform(core, request)
         except BaseException as error:  # noqa: BLE001 - the flow decides, and re-raises
@@ -94,9 +107,24 @@ async def adrive(core: Core, flow: Generator[Request, Any, _T]) -> _T:
 async def _aafter(core: Core, result: _T) -> _T:
     if core.unseen:
         show(core)
-    if core.closing and begin_close(core, None):
-        await offload(seal, core)
+    await _aseal_last(core)
     return result
+
+
+async def _aseal_last(core: Core) -> None:
+    """Seal if this was the last call of a closed session; a cancellation waits."""
+    if not core.closing or not begin_close(core, None):
+        return
+    sealing = asyncio.ensure_future(offload(seal, core))
+    cancelled: BaseException | None = None
+    while not sealing.done():
+        try:
+            await asyncio.shield(sealing)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    sealing.result()
+    if cancelled is not None:
+        raise cancelled
 
 
 def _in_loop() -> bool:

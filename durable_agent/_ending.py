@@ -11,9 +11,10 @@ from attrs import frozen
 
 from durable_agent import events as ev
 from durable_agent import values
+from durable_agent._carriers import encoded
 from durable_agent._claims import answered
 from durable_agent._current import SETTINGS
-from durable_agent._frameworks import control_flow, in_doubt
+from durable_agent._frameworks import control_flow, in_doubt, told
 from durable_agent._mark import mark
 from durable_agent._requests import Barrier, Eager, HandOut
 from durable_agent.errors import (
@@ -23,14 +24,16 @@ from durable_agent.errors import (
     ResultNotStorableWarning,
     TranscriptWarning,
 )
-from durable_agent.recovery import CANCEL_CAUSE, ERROR_CAUSE
+from durable_agent.recovery import CANCEL_CAUSE, ERROR_CAUSE, PAUSE_CAUSE
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from durable_agent._flow import Flow
     from durable_agent._requests import Request
 
+#: Why a stream's outcome is not all of it: its consumer left it.
+PARTIAL_CAUSE: Final = "partial"
 #: Exceptions by which frameworks pause a call; see ``register_control_flow``.
 _CONTROL_FLOW: Final[list[type[BaseException]]] = []
 
@@ -39,7 +42,9 @@ def register_control_flow(cls: type[BaseException]) -> None:
     """Say that an exception of this type pauses a call and is no outcome of it.
 
     It passes unchanged. The call is *suspended*: asked for again, it runs again from
-    its start, and what it did below is answered from the log.
+    its start, and what it did below is answered from the log. A pause that the code
+    came back from in the same run, by asking again, is raised again on replay, without
+    running.
     """
     if not issubclass(cls, BaseException):
         msg = f"register_control_flow takes an exception type, not {cls!r}"
@@ -51,6 +56,11 @@ def register_control_flow(cls: type[BaseException]) -> None:
 def is_control_flow(error: BaseException) -> bool:
     """Whether an exception is a framework's pause."""
     return isinstance(error, (*_CONTROL_FLOW, *control_flow()))
+
+
+def keeps_place(error: BaseException | None) -> bool:
+    """Whether what was paused goes on in its middle, from a state of its own."""
+    return bool(getattr(type(error), "__durable_keeps_place__", False))
 
 
 @frozen
@@ -65,8 +75,16 @@ class Packed:
     warning: str = ""
 
 
-def pack_value(flow: Flow, value: Any, returned_as: str = "") -> Packed:
-    """Encode a value; one that cannot be stored becomes RESULT_NOT_STORABLE."""
+def pack_value(
+    flow: Flow,
+    value: Any,
+    returned_as: str = "",
+    carrier: Mapping[str, Any] | None = None,
+) -> Packed:
+    """Encode a value; one that cannot be stored becomes RESULT_NOT_STORABLE.
+
+    ``carrier`` is what it was handed over in.
+    """
     extra = _duration(flow)
     warning = ""
     try:
@@ -78,7 +96,7 @@ def pack_value(flow: Flow, value: Any, returned_as: str = "") -> Packed:
         raw = b'{"code":"RESULT_NOT_STORABLE","why":' + why
         meta = {"status": "code", "code": ev.RESULT_NOT_STORABLE}
     else:
-        raw += rendered(flow, value)
+        raw += encoded(carrier or {}) + rendered(flow, value)
     if returned_as:
         meta["as"] = returned_as
     return Packed(raw + extra, meta, value=value, warning=warning)
@@ -115,20 +133,20 @@ def pack_error(
         return None
     extra = _duration(flow)
     if is_control_flow(error):
-        return Packed(
-            b'{"suspended":true' + extra, {"status": "suspended"}, error=error
-        )
+        raw, meta = b'{"suspended":true', {"status": "suspended"}
+        if isinstance(error, told()):
+            raw += b',"error":' + _error(flow, error)
+            meta["cause"] = ERROR_CAUSE
+        elif isinstance(error, tuple(_CONTROL_FLOW)):
+            raw += b',"error":' + _error(flow, error)
+            meta["cause"] = PAUSE_CAUSE
+        return Packed(raw + extra, meta, error=error)
     if isinstance(error, asyncio.CancelledError):
-        meta = {
-            "status": "code",
-            "code": ev.TOOL_OUTCOME_UNKNOWN,
-            "cause": CANCEL_CAUSE,
-        }
+        code = ev.TOOL_OUTCOME_UNKNOWN
+        meta = {"status": "code", "code": code, "cause": CANCEL_CAUSE}
         raw = b'{"code":"TOOL_OUTCOME_UNKNOWN","cause":"cancel"' + extra
         return Packed(raw, meta, error=error)
-    names = SETTINGS.redact_names
-    encoded = flow.core.redaction.error(values.encode_error(error), names)
-    raw = b'"error":' + encoded + extra
+    raw = b'"error":' + _error(flow, error) + extra
     if _unknown_after(flow, error):
         meta = {"status": "code", "code": ev.TOOL_OUTCOME_UNKNOWN, "cause": ERROR_CAUSE}
         raw = b'{"code":"TOOL_OUTCOME_UNKNOWN",' + raw
@@ -138,6 +156,12 @@ def pack_error(
     if returned_as:
         meta["as"] = returned_as
     return Packed(raw, meta, error=error)
+
+
+def _error(flow: Flow, error: BaseException) -> bytes:
+    """Encode an error without the secrets in it."""
+    names = SETTINGS.redact_names
+    return flow.core.redaction.error(values.encode_error(error), names)
 
 
 def _unknown_after(flow: Flow, error: BaseException) -> bool:
@@ -173,7 +197,7 @@ def record(flow: Flow, packed: Packed | None) -> Generator[Request, Any, None]:
         seq = core.append_outcome(slot, kind, packed.raw, packed.meta)
     except (DurableError, OSError) as error:
         raise _not_recorded(flow, packed, error) from error
-    if packed.meta["status"] == "suspended":
+    if packed.meta["status"] == "suspended" and not keeps_place(packed.error):
         # Made again, its children replay.
         core.replay.rewind(flow.enclosing.children)
     answered(core, slot)
@@ -187,7 +211,9 @@ def record(flow: Flow, packed: Packed | None) -> Generator[Request, Any, None]:
     except (DurableError, OSError) as error:
         raise _not_recorded(flow, packed, error) from error
     except BaseException:
-        core.not_handed(slot, seq)
+        if packed.meta.get("cause") != PARTIAL_CAUSE:
+            # Whoever left a stream waits for nothing of it.
+            core.not_handed(slot, seq)
         raise
     if packed.warning:
         core.warn(ResultNotStorableWarning, packed.warning)

@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 
 #: A module of the framework -> the module that has its ``INTEGRATION``.
 KNOWN: Final[dict[str, str]] = {
+    "agent_framework": "durable_agent.integrations.agent_framework",
+    "anthropic": "durable_agent.integrations.anthropic",
+    "google.genai": "durable_agent.integrations.google_genai",
+    "autogen_core": "durable_agent.integrations.autogen",
     "langchain_core": "durable_agent.integrations.langchain",
+    "crewai.tools": "durable_agent.integrations.crewai",
+    "dspy": "durable_agent.integrations.dspy",
+    "smolagents.tools": "durable_agent.integrations.smolagents",
+    "llama_index.core": "durable_agent.integrations.llama_index",
+    # Its package has a name that is anybody's.
+    "agents.tool_context": "durable_agent.integrations.openai_agents",
+    "mcp": "durable_agent.integrations.mcp",
+    "pydantic_ai": "durable_agent.integrations.pydantic_ai",
 }
 
 
@@ -52,12 +64,16 @@ class Integration:
     adapt: Callable[[Any, Spec], Any | None] = _none
     #: Whether a parameter with this annotation is filled in by the framework.
     injects: Callable[[Any], bool] = _false
+    #: Whether a parameter with this default is.
+    fills: Callable[[Any], bool] = _false
     #: Types whose objects are passed in by the framework, annotated or not.
     injected_types: Callable[[], tuple[type, ...]] = _empty
     #: The provider's id of the tool call that runs here, by tool name and arguments.
     tool_call_id: Callable[[str, Mapping[str, Any]], str | None] = _none
     #: Exceptions by which it pauses a call.
     control_flow: Callable[[], tuple[type[BaseException], ...]] = _empty
+    #: Those of them that tell a model something: raised again where a run went on.
+    told: Callable[[], tuple[type[BaseException], ...]] = _empty
     #: Whether a tool's effect may have happened after this exception, by default.
     in_doubt: Callable[[BaseException], bool] = _false
     prepare: Callable[[], None] = _none
@@ -88,6 +104,11 @@ def prepare() -> None:
 def control_flow() -> tuple[type[BaseException], ...]:
     """Return the exceptions by which the loaded frameworks pause a call."""
     return tuple(t for each in integrations() for t in each.control_flow())
+
+
+def told() -> tuple[type[BaseException], ...]:
+    """Return those by which a tool tells its model something."""
+    return tuple(t for each in integrations() for t in each.told())
 
 
 def in_doubt(error: BaseException) -> bool:
@@ -134,6 +155,10 @@ def _annotated(target: Target, asked: list[Integration]) -> frozenset[str]:
         name
         for name, annotation in hints(origin.function).items()
         if any(each.injects(annotation) for each in asked)
+    ) | frozenset(
+        parameter.name
+        for parameter in target.signature.parameters.values()
+        if any(each.fills(parameter.default) for each in asked)
     )
     origin.injected = (code, len(asked), names)
     return names

@@ -70,9 +70,9 @@ def short_id(provider_id: str | None) -> str | None:
 
 
 def encode_arguments(
-    bound: Mapping[str, Any], *, ignore: Iterable[str]
+    bound: Mapping[str, Any], *, ignore: Iterable[str], functions: bool = False
 ) -> dict[str, bytes]:
-    """Encode the bound arguments that are recorded.
+    """Encode the bound arguments that are recorded; see `values.encode`.
 
     Raises:
         ArgumentNotStorableError: naming the parameter, before anything ran.
@@ -83,7 +83,7 @@ def encode_arguments(
         if name in ignored:
             continue
         try:
-            encoded[name] = values.encode(value)
+            encoded[name] = values.encode(value, functions=functions)
         except ValueNotStorableError as error:
             raise ArgumentNotStorableError(
                 f"argument {name!r} cannot be recorded: {error}",

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import inspect
 import io
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent import _calls, _streams
+from durable_agent import _calls, _returned
 from durable_agent._driving import adrive, drive
-from durable_agent._ending import pack_error, pack_value, record
+from durable_agent._ending import pack_error, record
+from durable_agent._raw_responses import held
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
     from types import TracebackType
 
     from durable_agent._flow import Flow
@@ -70,8 +72,9 @@ class SyncManager(_Manager):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        if _is_closable(self._entered):
-            self._entered.close()
+        stream = _stream_in(self._entered)
+        if stream is not None:
+            stream.close()
         if self._original is None:
             return None
         suppressed: bool | None = self._original.__exit__(kind, error, traceback)
@@ -98,21 +101,24 @@ class AsyncManager(_Manager):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        if hasattr(self._entered, "aclose"):
-            await self._entered.aclose()
-        elif _is_closable(self._entered):
-            self._entered.close()
+        stream = _stream_in(self._entered)
+        if hasattr(stream, "aclose"):
+            await stream.aclose()
+        elif stream is not None:
+            stream.close()
         if self._original is None:
             return None
         suppressed: bool | None = await self._original.__aexit__(kind, error, traceback)
         return suppressed
 
 
-def _is_closable(entered: Any) -> bool:
-    return inspect.isgenerator(entered) or hasattr(entered, "_source")
+def _stream_in(entered: Any) -> Any:
+    """Return the recorded stream that entering gave, None if it gave none."""
+    is_own = hasattr(entered, "_source") or hasattr(entered, "aclose")
+    return entered if inspect.isgenerator(entered) or is_own else held(entered)
 
 
-def recorded(flow: Flow, original: Any) -> SyncManager | AsyncManager:
+def recorded(flow: Flow, original: Any, lead: str) -> SyncManager | AsyncManager:
     """Return a manager like the original, that records what entering it gives."""
 
     def enter() -> Any:
@@ -120,24 +126,18 @@ def recorded(flow: Flow, original: Any) -> SyncManager | AsyncManager:
             with _calls.inside(flow):
                 entered = original.__enter__()
         except BaseException as error:
-            drive(flow.core, record(flow, pack_error(flow, error, SYNC)))
+            drive(flow.core, record(flow, pack_error(flow, error, lead + SYNC)))
             raise
-        if _calls.is_stream(flow, entered):
-            return _streams.recorded(flow, entered, SYNC + "-")
-        return _calls.finish(flow, entered, SYNC)
+        return _returned.recorded(flow, entered, lead + SYNC)
 
     async def aenter() -> Any:
         try:
             with _calls.inside(flow):
                 entered = await original.__aenter__()
         except BaseException as error:
-            await adrive(flow.core, record(flow, pack_error(flow, error, ASYNC)))
+            await adrive(flow.core, record(flow, pack_error(flow, error, lead + ASYNC)))
             raise
-        if _calls.is_stream(flow, entered):
-            return _streams.recorded(flow, entered, ASYNC + "-")
-        await adrive(flow.core, record(flow, pack_value(flow, entered, ASYNC)))
-        _calls.delivered(flow, entered)
-        return entered
+        return await _returned.arecorded(flow, entered, lead + ASYNC)
 
     if hasattr(type(original), "__aenter__"):
         return AsyncManager(flow, original, aenter)
@@ -153,3 +153,43 @@ def replayed(kind: str, enter: Callable[[], Any]) -> SyncManager | AsyncManager:
         return enter()
 
     return AsyncManager(None, None, aenter)
+
+
+class Awaited(Coroutine[Any, Any, Any]):
+    """A coroutine whose result, if it is a manager, may be entered at once.
+
+    SDKs wrap a coroutine function in a plain one that returns an async context manager
+    (``with_streaming_response``); this is for ``await`` and for ``async with``.
+    """
+
+    def __init__(self, made: Coroutine[Any, Any, Any]) -> None:
+        self._made = made
+        self._manager: Any = None
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._made.__await__()
+
+    def send(self, value: Any) -> Any:
+        """As of a coroutine."""
+        return self._made.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As of a coroutine."""
+        return self._made.throw(*error)
+
+    def close(self) -> None:
+        """As of a coroutine."""
+        self._made.close()
+
+    async def __aenter__(self) -> Any:
+        self._manager = await self._made
+        return await self._manager.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        suppressed: bool | None = await self._manager.__aexit__(kind, error, traceback)
+        return suppressed

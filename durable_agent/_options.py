@@ -125,6 +125,9 @@ def check_parameters(spec: Spec, obj: Any) -> None:
             "trust_annotations=True is for sessions and clients of MCP.",
             advice="Say effect= for a function.",
         )
+    if spec.unpack is not None:
+        # An integration tells the arguments otherwise, and has seen to the names.
+        return
     signature = signature_of(obj)
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     if inspect.Parameter.VAR_KEYWORD in kinds:

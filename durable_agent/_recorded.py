@@ -82,8 +82,9 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
     match action:
         case "deliver":
             return (yield from _deliver(flow, slot))
-        case "rerun":
-            yield from _before_live(flow, slot)
+        case "rerun" | "pause":
+            turn = END if action == "rerun" else (slot.first, 0)
+            yield from _before_live(flow, slot, turn)
             return None
         case "park":
             flow.settled = slot.delivered = True
@@ -114,7 +115,9 @@ def settle(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise | No
             assert_never(action)
 
 
-def _before_live(flow: Flow, slot: Slot) -> Generator[Request, Any, None]:
+def _before_live(
+    flow: Flow, slot: Slot, turn: tuple[int, int] = END
+) -> Generator[Request, Any, None]:
     """Wait until every recorded call had its chance: nothing runs live before.
 
     Of a stream without an end, those before its first chunk: later ones may have come
@@ -123,7 +126,7 @@ def _before_live(flow: Flow, slot: Slot) -> Generator[Request, Any, None]:
     slot.delivered = True
     flow.core.turns.moved()
     broken = slot.outcome is None and slot.began >= 0
-    turn = (slot.began, 0) if broken else END
+    turn = (slot.began, 0) if broken else turn
     yield from wait_for_turn(flow.core, slot.parent, turn)
 
 
@@ -191,12 +194,12 @@ def _deliver(flow: Flow, slot: Slot) -> Generator[Request, Any, Value | Raise]:
 
 def _from_event(flow: Flow, slot: Slot, event: Event) -> Value | Raise:
     data = event.data
-    returned_as = event.meta.get("as", "")
+    returned_as, carrier = event.meta.get("as", ""), data.get("carrier")
     if "stream" in data:
-        return Value(Recording(slot, event.seq, data), returned_as)
+        return Value(Recording(slot, event.seq, data), returned_as, carrier)
     if "error" not in data:
         value = values.decode(orjson.dumps(data.get("value")))
-        return Value(value, returned_as)
+        return Value(value, returned_as, carrier)
     error = mark(values.decode_error(orjson.dumps(data["error"])), slot)
     if flow.core.history.ended_run(slot):
         error.add_note(
@@ -318,7 +321,7 @@ def unknown(flow: Flow, slot: Slot, call: Call) -> Value | Raise:
     answered(flow.core, slot)
     text = unknown_text(flow.short, flow.effect)
     if _handler(flow) == "return":
-        return Value(text)
+        return _told(flow, text)
     flow.core.told_unknown.add((slot.call, slot.attempt))
     error = ToolOutcomeUnknownError(text, call=call, session=flow.core.id)
     error.advise(
@@ -328,21 +331,13 @@ def unknown(flow: Flow, slot: Slot, call: Call) -> Value | Raise:
     return Raise(mark(error, slot))
 
 
+def _told(flow: Flow, text: str) -> Value:
+    return Value((flow.spec.told or str)(text))
+
+
 def closed(flow: Flow) -> Value | Raise:
     """Answer a call that the model was told was never started: it stays so."""
     text = not_started_text(flow.short)
     if _handler(flow) == "return":
-        return Value(text)
+        return _told(flow, text)
     return Raise(ToolNotStartedError(text, session=flow.core.id))
-
-
-__all__ = [
-    "closed",
-    "end_stream",
-    "recorded_arguments",
-    "recorded_call",
-    "settle",
-    "take_similar",
-    "unknown",
-    "wait_for_turn",
-]

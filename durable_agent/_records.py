@@ -21,6 +21,8 @@ RECOVERY_CAUSE: Final = "recovery"
 CLOSER_CAUSE: Final = "closer"
 CANCEL_CAUSE: Final = "cancel"
 ERROR_CAUSE: Final = "error"
+#: Of a pause that was recorded with its exception.
+PAUSE_CAUSE: Final = "pause"
 
 
 @frozen

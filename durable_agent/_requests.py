@@ -116,6 +116,8 @@ class Value:
 
     value: Any
     returned_as: str = ""
+    #: What it was handed over in, as recorded; see ``_carriers``.
+    carrier: Any = None
 
 
 @frozen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from durable_agent.errors import DurableError, ReplayDivergedWarning
 from durable_agent.events import Draft
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from durable_agent._core import Core
     from durable_agent.recovery import History, Slot
 
@@ -39,6 +42,19 @@ def begin_close(core: Core, error: BaseException | None) -> bool:
             return False
         core.sealed = True
         return True
+
+
+def leave_behind(core: Core, ending: Generator[Any, Any, None]) -> None:
+    """Append the outcome of what is gone and can wait for nothing; seal, if it is due.
+
+    Whatever is written next brings the outcome to the file.
+    """
+    with contextlib.suppress(DurableError, OSError):
+        with core.lock:
+            next(ending, None)
+            ending.close()
+        if core.closing and begin_close(core, None):
+            seal(core)
 
 
 def _fatal(history: History, error: BaseException | None) -> set[tuple[str, int]]:

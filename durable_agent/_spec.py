@@ -43,6 +43,8 @@ class Spec:
     short: str | Callable[[Mapping[str, Any]], str] | None = None
     #: The arguments of a call, from what its function was given; no option either.
     unpack: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    #: What stands for a text that is returned in place of a value; likewise.
+    told: Callable[[str], Any] | None = None
     key: str | Callable[[Mapping[str, Any]], Any] | None = None
     ignore: frozenset[str] = frozenset()
     redact: frozenset[str] = frozenset()

@@ -69,6 +69,17 @@ def attribute(original: Any, name: str) -> Any:
     return value
 
 
+def told(cls: type | None, name: str, stream: Any) -> Any:
+    """Return what a property of the SDK's class makes of a replayed stream.
+
+    Such as a request id, which it reads from the response.
+    """
+    found = inspect.getattr_static(cls, name, None)
+    if isinstance(found, property) and found.fget is not None:
+        return found.fget(stream)
+    return attribute(None, name)
+
+
 def _may_take(value: Any, original: Any) -> bool:
     if inspect.isgenerator(value) or inspect.isasyncgen(value):
         return any(_is_of_sdk(cls) for cls in type(original).__mro__)

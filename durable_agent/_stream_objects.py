@@ -1,16 +1,19 @@
 """Objects that stand for streams which are no generators: SDK streams, iterators.
 
 They record by way of the generator inside, also for helpers that take the stream to its
-end; everything else is the original's. A replayed stream has no original.
+end; everything else is the original's. A replayed stream has no original. Both answer
+for the original's class, so that ``isinstance`` says what it says of the original.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from durable_agent import _stream_helpers as helpers
+from durable_agent._carriers import response_of, stream_class
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -38,11 +41,21 @@ async def close_async(stream: Any) -> None:
 class _Stream:
     """What both kinds share: the original, or the chunks that stand for it."""
 
-    def __init__(self, original: Any, asked: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        original: Any,
+        asked: Mapping[str, Any] | None,
+        carrier: Mapping[str, Any] | None,
+    ) -> None:
         self._original = original
         self._asked = asked or {}
+        self._carrier = carrier or {}
         #: Of a replayed stream: what it gave so far.
         self._given: list[Any] = []
+
+    @property  # type: ignore[misc]  # read-only, as of proxies
+    def __class__(self) -> type:
+        return stream_class(self._carrier) or type(self)
 
     def _note(self, chunk: Any) -> Any:
         if self._original is None:
@@ -58,9 +71,14 @@ class _Stream:
         if helpers.takes_all(name):
             # Unknown ones are unknown at once.
             return partial(self._finish, self._helper(name))
-        if original is None and name.endswith("_snapshot"):
+        if original is not None:
+            return helpers.attribute(original, name)
+        if name.endswith("_snapshot"):
             return helpers.snapshot(name, self._given)
-        return helpers.attribute(original, name)
+        if name == "response" and "response" in self._carrier:
+            self.__dict__[name] = response_of(self._carrier)
+            return self.__dict__[name]
+        return helpers.told(stream_class(self._carrier), name, self)
 
     def _helper(self, name: str) -> Any:
         if self._original is None:
@@ -84,8 +102,9 @@ class SyncStream(_Stream):
         source: Generator[Any, Any, Any],
         original: Any,
         asked: Mapping[str, Any] | None = None,
+        carrier: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(original, asked)
+        super().__init__(original, asked, carrier)
         self._source = source
 
     def __iter__(self) -> Self:
@@ -141,8 +160,9 @@ class AsyncStream(_Stream):
         source: AsyncGenerator[Any, Any],
         original: Any,
         asked: Mapping[str, Any] | None = None,
+        carrier: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(original, asked)
+        super().__init__(original, asked, carrier)
         self._source = source
 
     def __aiter__(self) -> Self:
@@ -195,6 +215,105 @@ class AsyncStream(_Stream):
     async def close(self) -> None:
         """Close the stream, as SDK streams name it."""
         await self.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class _Nothing:
+    """Nothing, for those who await it too."""
+
+    def __await__(self) -> Iterator[Any]:
+        return iter(())
+
+
+_NOTHING: Final = _Nothing()
+
+
+class EitherStream(SyncStream):
+    """A stream for ``for`` and for ``async for``: what it is asked for first, it is.
+
+    ``other`` makes its async generator, ``leave`` ends the sync one unstarted.
+    """
+
+    def __init__(
+        self,
+        source: Generator[Any, Any, Any],
+        original: Any,
+        asked: Mapping[str, Any] | None,
+        carrier: Mapping[str, Any] | None,
+        *,
+        other: Callable[[], AsyncGenerator[Any, Any]],
+        leave: Callable[[], None],
+    ) -> None:
+        super().__init__(source, original, asked, carrier)
+        self._other = other
+        self._leave = leave
+        self._taken: str = ""
+        self._twin: AsyncStream | None = None
+
+    def _take(self, how: str) -> None:
+        if self._taken not in {"", how}:
+            msg = f"this stream is taken by `{self._taken}` already, not by `{how}`"
+            raise TypeError(msg)
+        self._taken = how
+
+    def _asynchronous(self) -> AsyncStream:
+        self._take("async for")
+        if self._twin is None:
+            self._leave()
+            self._twin = AsyncStream(
+                self._other(), self._original, self._asked, self._carrier
+            )
+        return self._twin
+
+    def __next__(self) -> Any:
+        self._take("for")
+        return super().__next__()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self._asynchronous().__anext__()
+
+    async def asend(self, value: Any) -> Any:
+        """As of an async generator."""
+        return await self._asynchronous().asend(value)
+
+    async def athrow(self, error: BaseException) -> Any:
+        """As of an async generator."""
+        return await self._asynchronous().athrow(error)
+
+    async def aclose(self) -> None:
+        """Close the stream; what it gave so far is its outcome."""
+        if self._taken == "for":
+            super().close()
+        else:
+            await self._asynchronous().aclose()
+
+    def close(self) -> Any:
+        """Close the stream, now or by awaiting what this returns."""
+        if self._taken != "for" and _in_loop():
+            return self.aclose()
+        super().close()
+        return _NOTHING
 
     async def __aenter__(self) -> Self:
         return self

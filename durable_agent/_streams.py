@@ -7,17 +7,24 @@ borders, and ends as the recorded stream ended.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from durable_agent import _calls, _current, _managers
+from durable_agent import _calls, _current, _returned
+from durable_agent._carriers import carrier_of_stream, encoded
 from durable_agent._driving import adrive, drive
-from durable_agent._ending import pack_error, pack_value, record
+from durable_agent._ending import pack_error, record
 from durable_agent._replayed import areplay, replay
 from durable_agent._requests import Raise, Run, Value
-from durable_agent._stream_objects import AsyncStream, SyncStream, close_async
+from durable_agent._stream_objects import (
+    AsyncStream,
+    EitherStream,
+    SyncStream,
+    close_async,
+)
 from durable_agent._tape import Tape
 
 if TYPE_CHECKING:
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
 
     from durable_agent._flow import Flow
     from durable_agent._spec import Spec, Target
+
+#: Sent into a primed generator that nothing will be taken from.
+_UNUSED: Final = object()
 
 
 def generate(
@@ -108,6 +118,7 @@ def live(
     returned_as: str = "",
     *,
     primed: bool = False,
+    carrier: Mapping[str, Any] | None = None,
 ) -> Generator[Any, Any, Any]:
     """Record a stream while its consumer takes it.
 
@@ -120,15 +131,21 @@ def live(
     thrown: BaseException | None = None
     if primed:
         try:
-            yield None
+            if (yield None) is _UNUSED:
+                tape.ended = True
+                return None
         except GeneratorExit:
-            _close(make())
+            source = make()
+            tape.carrier = _carrier(carrier, source)
+            _close(source)
             drive(core, tape.end("closed"))
             raise
     while True:
         try:
             with _calls.inside(flow):
-                source = make() if source is None else source
+                if source is None:
+                    source = make()
+                    tape.carrier = _carrier(carrier, source)
                 item = _advance(source, sent, thrown)
         except StopIteration as stop:
             drive(core, tape.end("complete", stop.value))
@@ -148,6 +165,11 @@ def live(
             raise
         except BaseException as error:  # noqa: BLE001 - thrown into the source
             thrown = error
+
+
+def _carrier(outer: Mapping[str, Any] | None, source: Any) -> bytes:
+    """Return what a stream is handed over in: it itself, and what it came out of."""
+    return encoded({**(outer or {}), **carrier_of_stream(source)})
 
 
 def _advance(source: Iterator[Any], sent: Any, thrown: BaseException | None) -> Any:
@@ -172,6 +194,7 @@ async def alive(
     returned_as: str = "",
     *,
     primed: bool = False,
+    carrier: Mapping[str, Any] | None = None,
 ) -> AsyncGenerator[Any, Any]:
     """Record an async stream while its consumer takes it; see ``live``."""
     core, tape = flow.core, Tape(flow, returned_as)
@@ -182,20 +205,28 @@ async def alive(
         try:
             yield None
         except GeneratorExit:
-            await close_async(make())
+            source = make()
+            tape.carrier = _carrier(carrier, source)
+            await close_async(source)
             await adrive(core, tape.end("closed"))
             raise
     while True:
         try:
             with _calls.inside(flow):
-                source = make() if source is None else source
+                if source is None:
+                    source = make()
+                    tape.carrier = _carrier(carrier, source)
                 item = await _aadvance(source, sent, thrown)
         except StopAsyncIteration:
             await adrive(core, tape.end("complete"))
             _calls.delivered(flow, tape.chunks)
             return
         except BaseException as error:
-            await adrive(core, tape.fail(error))
+            if error is thrown and isinstance(error, asyncio.CancelledError):
+                # Its consumer has left it, and the loop that would close it ends.
+                await adrive(core, tape.end("closed"))
+            else:
+                await adrive(core, tape.fail(error))
             raise
         sent = thrown = None
         await adrive(core, tape.chunk(item))
@@ -222,24 +253,52 @@ async def _aadvance(
     return await source.__anext__()
 
 
-def recorded(flow: Flow, stream: Any, prefix: str = "") -> Any:
+def recorded(
+    flow: Flow, stream: Any, prefix: str = "", carrier: Mapping[str, Any] | None = None
+) -> Any:
     """Wrap what a plain or coroutine function returned: it records while it runs.
 
-    Generators stay generators; other streams keep their attributes and methods.
+    Generators stay generators; other streams keep their class, attributes and methods.
+    ``carrier`` is what the stream was handed over in.
     """
-    if inspect.isasyncgen(stream) or hasattr(type(stream), "__anext__"):
-        generator = inspect.isasyncgen(stream)
-        kind = prefix + ("agenerator" if generator else "astream")
-        items = alive(flow, lambda: stream, kind, primed=True)
+    of = {**(carrier or {}), **carrier_of_stream(stream)}
+
+    def sync(kind: str) -> Generator[Any, Any, Any]:
+        taken = live(flow, lambda: stream, prefix + kind, primed=True, carrier=of)
+        next(taken)
+        return taken
+
+    def asynchronous(kind: str) -> AsyncGenerator[Any, Any]:
+        items = alive(flow, lambda: stream, prefix + kind, primed=True, carrier=of)
         with contextlib.suppress(StopIteration):
             # Up to its first yield it awaits nothing.
             items.asend(None).send(None)
-        return items if generator else AsyncStream(items, stream)
-    generator = inspect.isgenerator(stream)
-    kind = prefix + ("generator" if generator else "stream")
-    taken = live(flow, lambda: stream, kind, primed=True)
-    next(taken)
-    return taken if generator else SyncStream(taken, stream)
+        return items
+
+    if inspect.isgenerator(stream):
+        return sync("generator")
+    if inspect.isasyncgen(stream):
+        return asynchronous("agenerator")
+    kind = type(stream)
+    if not hasattr(kind, "__anext__"):
+        return SyncStream(sync("stream"), stream, None, of)
+    if not hasattr(kind, "__next__"):
+        return AsyncStream(asynchronous("astream"), stream, None, of)
+    taken = sync("either")
+    return EitherStream(
+        taken,
+        stream,
+        None,
+        of,
+        other=lambda: asynchronous("either"),
+        leave=partial(_unused, taken),
+    )
+
+
+def _unused(taken: Generator[Any, Any, Any]) -> None:
+    """End a primed generator that another one takes the place of."""
+    with contextlib.suppress(StopIteration):
+        taken.send(_UNUSED)
 
 
 async def awaiting(flow: Flow, awaitable: Awaitable[Any], begun: list[bool]) -> Any:
@@ -255,93 +314,4 @@ async def awaiting(flow: Flow, awaitable: Awaitable[Any], begun: list[bool]) -> 
         packed = pack_error(flow, error, "awaitable")
         await adrive(flow.core, record(flow, packed))
         raise
-    if _calls.is_stream(flow, result):
-        return recorded(flow, result, "awaitable-")
-    await adrive(flow.core, record(flow, pack_value(flow, result, "awaitable")))
-    _calls.delivered(flow, result)
-    return result
-
-
-def replayed(
-    flow: Flow,
-    value: Any,
-    returned_as: str,
-    make: Callable[[], Any],
-    *,
-    awaited: bool = False,
-) -> Any:
-    """Return the same kind of thing as the recorded call did.
-
-    ``make`` makes the call again, for a stream that was left and is asked for more.
-    """
-    first, _, kind = returned_as.rpartition("-")
-    manager = {first, kind} & {_managers.SYNC, _managers.ASYNC}
-    if manager:
-        entered = partial(_entered, make)
-        of = "" if kind in manager else kind
-        inner = partial(replayed, flow, value, of, entered, awaited=True)
-        return _managers.replayed(manager.pop(), inner)
-    lazy = "awaitable" in {first, kind} and not awaited
-    match kind:
-        case "generator":
-            value = replay(flow, value, lambda: live(flow, make, returned_as))
-        case "stream":
-            items = replay(flow, value, lambda: live(flow, make, returned_as))
-            value = SyncStream(items, None, flow.bound)
-        case "agenerator":
-            value = areplay(flow, value, lambda: _again(flow, make, returned_as))
-        case "astream":
-            taken = areplay(flow, value, lambda: _again(flow, make, returned_as))
-            value = AsyncStream(taken, None, flow.bound)
-        case _:
-            if not lazy:
-                _calls.delivered(flow, value)
-    return _ready(flow, value, kind) if lazy else value
-
-
-async def _ready(flow: Flow, value: Any, kind: str) -> Any:
-    if kind == "awaitable":
-        _calls.delivered(flow, value)
-    return value
-
-
-async def _again(
-    flow: Flow, make: Callable[[], Any], returned_as: str
-) -> AsyncGenerator[Any, Any]:
-    try:
-        with _calls.inside(flow):
-            made = make()
-            stream = await made if inspect.isawaitable(made) else made
-    except BaseException as error:
-        await adrive(flow.core, record(flow, pack_error(flow, error, returned_as)))
-        raise
-    source = alive(flow, lambda: stream, returned_as)
-    try:
-        async for item in source:
-            yield item
-    finally:
-        await source.aclose()
-
-
-def _entered(make: Callable[[], Any]) -> Any:
-    manager = make()
-    if hasattr(type(manager), "__aenter__"):
-        return manager.__aenter__()
-    return manager.__enter__()
-
-
-def raising(error: BaseException, returned_as: str) -> Any:
-    """Raise, or return what raises when it is taken, as the recorded call did."""
-    if returned_as in {_managers.SYNC, _managers.ASYNC}:
-
-        def enter() -> Any:
-            raise error
-
-        return _managers.replayed(returned_as, enter)
-    if returned_as.startswith("awaitable"):
-        return _raise(error)
-    raise error
-
-
-async def _raise(error: BaseException) -> Any:
-    raise error
+    return await _returned.arecorded(flow, result, "awaitable")

@@ -6,16 +6,18 @@ exhaustion, and always before it is handed out.
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import orjson
 from attrs import define, field
 
+from durable_agent import _current, values
 from durable_agent import events as ev
-from durable_agent import values
-from durable_agent._ending import Packed, pack_error, record, rendered
+from durable_agent._ending import PARTIAL_CAUSE, Packed, pack_error, record, rendered
 from durable_agent._requests import Eager
+from durable_agent._sealing import leave_behind
 from durable_agent.errors import (
     DurableError,
     OutcomeNotRecordedError,
@@ -50,6 +52,8 @@ class Tape:
 
     flow: Flow
     returned_as: str = ""
+    #: What it was handed over in: a member of the end's payload.
+    carrier: bytes = b""
     count: int = 0
     ended: bool = False
     _pending: list[bytes] = field(factory=list)
@@ -126,7 +130,7 @@ class Tape:
         self.ended = True
         packed = pack_error(self.flow, error, self.returned_as)
         if packed is not None and packed.raw.startswith(b'{"error"'):
-            raw = b'{"stream":{"end":"error"},' + packed.raw[1:]
+            raw = b'{"stream":{"end":"error"}' + self.carrier + b"," + packed.raw[1:]
             packed = Packed(raw, packed.meta, error=error)
         self._flush_batch()
         yield from record(self.flow, packed)
@@ -142,7 +146,7 @@ class Tape:
     def _packed(self, how: End, value: Any) -> Packed:
         meta: dict[str, Any] = {"status": "value"}
         if how == "closed":
-            meta["cause"] = "partial"
+            meta["cause"] = PARTIAL_CAUSE
         if self.returned_as:
             meta["as"] = self.returned_as
         returned = b"null"
@@ -165,6 +169,7 @@ class Tape:
             + b'","chunks":%d,"return":' % self.count
             + returned
             + b"}"
+            + self.carrier
             + rendered(self.flow, list(self._live))
             + b"}"
         )
@@ -178,6 +183,14 @@ class Tape:
         )
         self.flow.core.fail(failed)
         return failed
+
+    def __del__(self) -> None:
+        """End a stream whose generator is gone: it had no loop left to be closed in."""
+        if self.ended or sys.is_finalizing():
+            return
+        core = self.flow.core
+        if core.generation == _current.PROCESS.generation:
+            leave_behind(core, self.end("closed"))
 
     @property
     def chunks(self) -> list[Any]:

@@ -25,6 +25,13 @@ _MESSAGES: Final = re.compile(
     r"Message(Chunk)?"
 )
 _DRAWN_ANEW: Final = _NOT_COMPARED | {"id"}
+#: Pydantic AI notes when and in which run a message was made, and for telemetry.
+_OF_RUNS: Final = frozenset(
+    {
+        *("timestamp", "run_id", "conversation_id", "history_digest"),
+        *("otel_metadata", "workspace_ref"),
+    }
+)
 
 
 def digest(canonical: bytes) -> str:
@@ -109,6 +116,8 @@ def _left_out(type_name: Any) -> frozenset[str]:
     """Return the attributes of a class that do not tell its objects apart."""
     if type(type_name) is str and _MESSAGES.fullmatch(type_name):
         return _DRAWN_ANEW
+    if type(type_name) is str and type_name.startswith("pydantic_ai.messages:"):
+        return _OF_RUNS
     return _NOT_COMPARED
 
 

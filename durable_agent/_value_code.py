@@ -67,7 +67,14 @@ class _Job(NamedTuple):
 class Encoder:
     """Turns one value into JSON. Raises `ValueNotStorableError` with the path."""
 
-    def __init__(self, parent: Encoder | None = None) -> None:
+    def __init__(
+        self,
+        parent: Encoder | None = None,
+        *,
+        names: Callable[[Any], str | None] | None = None,
+    ) -> None:
+        #: What gives the name of a value that only its name is stored of.
+        self._names = names
         self._jobs: list[_Job] = []
         self._open: dict[int, Any] = {}
         self._above = parent.seal() if parent else None
@@ -142,6 +149,9 @@ class Encoder:
         leaf = LEAVES.get(cls)
         if leaf is not None:
             return leaf(value)
+        name = None if self._names is None else self._names(value)
+        if name is not None:
+            return {"$function": name}
         return self._nested(value, ENCODERS.get(cls) or _encoder_of(value), step)
 
     def _nested(

@@ -2,10 +2,10 @@
 
 HTTP requests and responses of httpx and requests are no values (they hold streams and
 clients), yet retry predicates read ``error.response.status_code`` and ``headers``. Of
-an error that holds one, a view is recorded: method and URL; of a response also status,
-headers, and the body if it was read and is short. Cookies, the query and the headers of
-the request are left out. It comes back as an object of the same class that was never
-connected to anything.
+an error that holds one, or of what an SDK hands over, a view is recorded: method and
+URL; of a response also status, headers, and the body if it was read and is short.
+Cookies, the query and the headers of the request are left out. It comes back as an
+object of the same class that was never connected to anything.
 
 ``ValidationError`` of pydantic is compiled and cannot be made by state; it is made
 again from its line errors by pydantic's own function for that.
@@ -57,22 +57,34 @@ def put_http(value: Any, put: Callable[[Any], Json]) -> Json:
     package = _package_of(type(value), "Request")
     if package is not None:
         return {"$request": [package, put(_view_request(value))]}
+    found = view_response(value, limit=_MAX_BODY_BYTES)
+    return None if found is None else {"$response": [found[0], put(found[1])]}
+
+
+def view_response(
+    value: Any, *, body: bool = True, limit: int | None = None
+) -> list[Any] | None:
+    """Return package and view of an HTTP response, None of anything else.
+
+    A body that was not read, or is longer than ``limit`` bytes, is left out.
+    """
     package = _package_of(type(value), "Response")
     if package is None:
         return None
     state = dict_of(value) or {}
     httpx = package != "requests"
     headers = value.headers.multi_items() if httpx else value.headers.items()
-    body = state.get("_content")
+    content = state.get("_content") if body else None
+    whole = type(content) is bytes and (limit is None or len(content) <= limit)
     view = {
         "status": value.status_code,
         "headers": [[k, v] for k, v in headers if k.lower() not in _NO_HEADERS],
-        "body": body if type(body) is bytes and len(body) <= _MAX_BODY_BYTES else None,
+        "body": content if whole else None,
         "request": _view_request(state.get("_request" if httpx else "request")),
         "url": _bare(value) if not httpx else None,
         "reason": None if httpx else value.reason,
     }
-    return {"$response": [package, put(view)]}
+    return [package, view]
 
 
 def _view_request(request: Any) -> list[str] | None:
@@ -103,7 +115,12 @@ def _http_class(package: str, name: str) -> Any:
 
 
 def _get_response(body: Json, decoder: Decoder) -> Any:
-    package, view = body[0], decoder.get(body[1])
+    return response_from([body[0], decoder.get(body[1])])
+
+
+def response_from(found: list[Any]) -> Any:
+    """Return a response as a view shows it, of the same class."""
+    package, view = found
     cls = _http_class(package, "Response")
     if package == "requests":
         return _requests_response(cls, view)

@@ -64,7 +64,15 @@ def _tagged(tag: str, body: Any, deep: list[Any]) -> Json:
             # Each node is referred to once, or a short text could stand for a huge one.
             deep[body], node = _TAKEN, deep[body]
             return _look(node, deep)
-        case "$decimal" | "$uuid" | "$date" | "$float" | "$bytes" | "$bytearray":
+        case (
+            "$decimal"
+            | "$uuid"
+            | "$date"
+            | "$float"
+            | "$bytes"
+            | "$bytearray"
+            | "$function"
+        ):
             return _look(body, deep)
         case _:
             return {tag: body}

@@ -15,7 +15,7 @@ import sys
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_agent import _calls, _step_runs, _streams
+from durable_agent import _calls, _managers, _step_runs, _streams
 from durable_agent._current import TOOL_NAMES
 from durable_agent._kinds import CODELESS, Kind, code_holder, is_lazy, kind_of
 from durable_agent._spec import Origin, Spec, Target
@@ -49,14 +49,15 @@ def _call_around_coroutine(
 ) -> Any:
     """Call a plain function around a coroutine function.
 
-    Where an event loop runs it is awaited, so that no sync of the log blocks the loop.
-    Elsewhere it may be a bridge that returns a value.
+    Where an event loop runs it is awaited, so that no sync of the log blocks the loop;
+    of a model, or entered. Elsewhere it may be a bridge that returns a value.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return _calls.call(spec, target, args, kwargs)
-    return _calls.acall(spec, target, args, kwargs)
+    made = _calls.acall(spec, target, args, kwargs)
+    return _managers.Awaited(made) if spec.kind == "llm" else made
 
 
 #: How a recorded call of each kind of function runs.
@@ -182,6 +183,26 @@ class Wrapper(_Proxy):
             # As `Front.run`, one frame less: this is what every plain call pays.
             return front.runner(front.how, target, args, kwargs)
         return front.run(target, args, kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both record the same function alike.
+
+        It is not equal to the function: caches by function would give one for the
+        other, and what they hold of the undecorated one records nothing.
+        """
+        if self is other:
+            return True
+        if not issubclass(type(other), Wrapper):
+            return False
+        wrapper: Any = other
+        same: bool = self.__wrapped__ == wrapper.__wrapped__
+        return same and self._self_front.how == wrapper._self_front.how
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
 
     @property
     def __durable_name__(self) -> str:

@@ -33,15 +33,17 @@ takes the place of an earlier attempt; "retry": the code asked once more), ``par
 ``nested``, ``side`` (kept out of transcripts), ``extends`` (the first seq of the
 model request whose conversation this one goes on with). Of an outcome: ``attempt``,
 ``status`` ("value", "error", "code", "suspended", "not_applied"), ``code``, ``cause``,
-``as`` (what a plain function handed back: "awaitable", "generator", "agenerator",
-"stream", "astream", the latter four after "awaitable-" if it was awaited). Of any
+``as`` (what a function handed back, outermost first, joined by "-": "awaitable"; a
+context manager, "manager" or "amanager"; an SDK's response, "raw"; and a stream,
+"generator", "agenerator", "stream", "astream" or, for both loops, "either"). Of any
 event: ``waves`` (where it was not one by one in the order of seq: the outcomes handed
 out since the last event, in groups that were handed out together) and ``unhanded``
 (outcomes whose callers were cancelled before they had them).
 
 The payload of an intent has ``function`` (its short name), ``idempotency_key``,
 ``tool_call_id`` (the provider's, or null) and ``args``: parameter to encoded value, see
-``values``.
+``values``. Beside an outcome's ``value`` or ``stream`` may stand ``carrier``: names of
+the classes that it was handed over in, and a view of the HTTP response.
 
 Edited requests
 ===============

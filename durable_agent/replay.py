@@ -21,6 +21,7 @@ from durable_agent.recovery import (
     ERROR,
     ERROR_CAUSE,
     NOT_APPLIED,
+    PAUSE_CAUSE,
     SUSPENDED,
 )
 
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
 #: What to do with a recorded call that was asked for again:
 #: deliver    hand its value or error out, in turn
 #: rerun      make it again, as the next attempt
+#: pause      as rerun, of a pause that it came back from: once more, in its turn
 #: park       it was cancelled and the run went on: wait to be cancelled again
 #: ask        in doubt, with effects: verifier, handler, else unknown
 #: verify     its error ended the run: made again only if verified not applied
 #: unknown    the run went on with "unknown": it stays so
 #: lost       it completed and its value was never stored
 Action: TypeAlias = Literal[
-    "deliver", "rerun", "park", "ask", "verify", "unknown", "lost"
+    "deliver", "rerun", "pause", "park", "ask", "verify", "unknown", "lost"
 ]
 
 #: Effects that may be made again by themselves.
@@ -65,6 +67,15 @@ def settle(
             if again or retry_failed:
                 return "rerun"
             return "verify" if verify else "deliver"
+        case "suspended" if outcome.cause == ERROR_CAUSE and history.went_on(slot):
+            # It told the model something, and the model has answered to that.
+            return "deliver"
+        case "suspended" if slot.retried and outcome.cause == PAUSE_CAUSE:
+            # Entered once more, it might not pause, and do what was done since.
+            return "deliver"
+        case "suspended" if slot.retried:
+            # It came back from that pause: it is paused once more, in its turn.
+            return "pause"
         case "suspended" | "not_applied":
             return "rerun"
         case _:

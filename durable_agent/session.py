@@ -263,9 +263,10 @@ class Session:
         return undo
 
     def bind(self, fn: _F) -> _F:
-        """Return ``fn`` to be run in a bare thread, executor or timer.
+        """Return ``fn`` to be run in a bare thread, executor, timer or request.
 
-        There it is in this session, and in the call that is around ``bind``.
+        There it is in this session, and in the call that is around ``bind``; if it is
+        a generator or coroutine function, at each step of what it returns.
         """
         here = FRAME.get()
         frame = Frame(self._core)

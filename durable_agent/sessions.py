@@ -170,8 +170,8 @@ def current_session() -> Session | None:
     Raises what a call would raise: `SessionClosedError`, `SessionForkedError`,
     `AmbiguousSessionError`.
     """
-    frame = FRAME.get()
-    if frame is None and not _current.PROCESS.cores:
+    falls_back = _current.SETTINGS.session_fallback and _current.PROCESS.cores
+    if FRAME.get() is None and not falls_back:
         return None
     found = _current.find("current_session()")
     if found is None:

@@ -53,6 +53,7 @@ For example, ``{"total": Decimal("1.50"), "at": (1, b"ok")}`` is::
 ``$error``       [{"type", "text", "args", "fields", "state", "message", "members",
                  "cause", "context", "suppress"}, ...]: the error first, the others by
                  index
+``$function``    its name: only in the arguments of a model request
 ``$response``    [class, <view>]: an HTTP response that an error holds; so ``$request``
 ``$deep``        [node, ...]: a value nested deeper than one node goes; the first is
                  the value
@@ -80,6 +81,7 @@ from durable_agent import (  # noqa: F401 - importing them registers their handl
 from durable_agent._value_canonical import canonical_bytes, digest
 from durable_agent._value_code import Decoder, Encoder
 from durable_agent._value_errors import get_error, put_error
+from durable_agent._value_functions import function_name
 from durable_agent._value_look import look
 from durable_agent._value_names import Codec, add, is_class, name_of
 from durable_agent._value_plain import dump, dump_plain, has_tags, load
@@ -112,16 +114,18 @@ T = TypeVar("T")
 _NATIVE: Final = frozenset({type(None), bool, int, float, str, list, dict})
 
 
-def encode(value: Any) -> bytes:
+def encode(value: Any, *, functions: bool = False) -> bytes:
     """Return the value as type-tagged JSON.
 
+    With ``functions`` the names of functions stand for them, and come back as names.
     Raises `ValueNotStorableError` with the path of the part that cannot come back.
     """
     raw = dump_plain(value)
     if raw is not None:
         return raw
     try:
-        return dump(Encoder().run(value))
+        names = function_name if functions else None
+        return dump(Encoder(names=names).run(value))
     except ValueNotStorableError as error:
         if error.path:
             error.message = f"at {error.path}: {error.message}"

@@ -20,7 +20,7 @@ from durable_agent import (
     step_boundary,
 )
 from durable_agent.jsonl import JsonlStore
-from tests.disks import Disk
+from tests.disks import Disk, crash
 
 RAN = []
 
@@ -432,6 +432,35 @@ def test_a_control_flow_exception_passes_and_the_tool_runs_again(tmp_path):
 
     assert run() == "this one"
     assert RAN == ["before"]
+
+
+@pytest.mark.filterwarnings("ignore::durable_agent.errors.FinishedSessionWarning")
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_is_done_after_a_pause_is_not_done_again_by_a_replay(tmp_path, killed):
+    """Once approved, the tool would not pause a second time: it would pay."""
+    approved = []
+
+    @checkpointed_tool
+    def pay(amount):
+        if not approved:
+            raise Pause("may I?")
+        RAN.append(amount)
+        return f"paid {amount}"
+
+    def run():
+        with session("s", root=tmp_path) as s:
+            try:
+                pay(5)
+            except Pause as pause:
+                approved.append(str(pause))
+            paid = pay(5)
+            if killed:
+                crash(s)
+            return paid
+
+    assert [run() for _ in range(3)] == ["paid 5"] * 3
+    assert RAN == [5]
+    assert approved == ["may I?"] * 3
 
 
 def test_code_before_a_pause_runs_once_however_often_it_resumes(tmp_path):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 
-from durable_agent import _wrapping
+from durable_agent import _wrapping, inspect_session, session
 from durable_agent._kinds import Kind
 from durable_agent._spec import bind
 from durable_agent.decorators import checkpointed_llm, checkpointed_tool, step_boundary
@@ -445,3 +445,36 @@ def test_the_modules_of_functions_need_not_be_loaded():
     assert tool(1) == 1
     with pytest.raises((pickle.PicklingError, ModuleNotFoundError)):
         pickle.dumps(tool)
+
+
+def test_a_cache_by_function_tells_the_decorated_from_the_undecorated_one(root):
+    """Frameworks keep what they made of a function; the plain one records nothing."""
+    made = functools.lru_cache(lambda fn: functools.partial(fn, 5))
+
+    def tool(n):
+        return n
+
+    decorated = checkpointed_tool(tool)
+    assert made(tool)() == 5
+    with session("s", root=root):
+        assert made(decorated)() == 5
+
+    assert decorated != tool
+    assert tool != decorated
+    assert decorated == checkpointed_tool(tool)
+    assert decorated != checkpointed_tool(tool, effect="read_only")
+    assert len({tool, decorated, checkpointed_tool(tool)}) == 2
+    with inspect_session("s", root=root) as looked:
+        assert [e.type for e in looked.events()].count("tool/call") == 1
+
+
+def test_bound_methods_of_one_object_are_equal():
+    class Agent:
+        @checkpointed_tool
+        def run(self):
+            """Run."""
+
+    agent = Agent()
+
+    assert agent.run == agent.run
+    assert agent.run != Agent().run

@@ -33,7 +33,8 @@ LAYERS = [
     """session sessions _calls _streams _core _current _opening _closing _sealing
     _forking _recording _recorded _unrecorded _replayed _flow _driving _requests
     _claims _turns _tape _stepping _stream_objects _stream_helpers _ending _spec _stubs
-    _binding _context _lifecycle _managers _arguments _responses _results _transcripts
+    _binding _context _lifecycle _managers _carriers _raw_responses _returned
+    _arguments _responses _results _transcripts
     _chains _usage _progress _preview _row_texts _rows _tables
     _frameworks""",
     # The typed front.
@@ -51,7 +52,9 @@ DRIVERS = {
     ("_streams", "_calls"),
     ("_replayed", "_calls"),
     ("_managers", "_calls"),
-    ("_managers", "_streams"),
+    ("_managers", "_returned"),
+    ("_streams", "_returned"),
+    ("_returned", "_calls"),
 }
 
 #: Calls that open, write, sync or change files, by the name that is called.

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
-from durable_agent import checkpointed_llm, inspect_session, session
+from durable_agent import (
+    EqualCallsWarning,
+    checkpointed_llm,
+    inspect_session,
+    session,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::durable_agent.FinishedSessionWarning")
 
@@ -123,3 +129,75 @@ def test_a_manager_that_is_never_entered_does_not_hold_the_session(root):
     with session("s", root=root):
         pass
     assert log == []
+
+
+def test_a_coroutine_function_may_return_an_async_manager(root):
+    """It is awaited, then entered; so is what a plain function gives to be awaited."""
+    log = []
+
+    async def make():
+        return AsyncManager(log)
+
+    async def main(ask, n):
+        async with session("s", root=root / n), await ask() as stream:
+            return [item async for item in stream]
+
+    for n, fn in {"coroutine": make, "plain": lambda: make()}.items():
+        ask = checkpointed_llm(fn, name="ask")
+        taken = [asyncio.run(main(ask, n)) for _ in range(2)]
+
+        assert taken == [["a", "b", "c"]] * 2
+        assert outcomes(root / n) == ["value"]
+    assert log == ["enter", "exit"] * 2
+
+
+def test_a_plain_function_around_a_coroutine_function_may_be_entered_at_once(root):
+    """SDKs wrap one so that it returns an async manager; nothing is sent before."""
+    log = []
+
+    async def create():
+        """What it wraps."""
+
+    @functools.wraps(create)
+    def wrapper():
+        log.append("called")
+        return AsyncManager(log)
+
+    ask = checkpointed_llm(wrapper, name="ask")
+
+    async def main():
+        async with session("s", root=root):
+            manager = ask()
+            before = len(log)
+            async with manager as stream:
+                return before, [item async for item in stream]
+
+    taken = [asyncio.run(main()) for _ in range(2)]
+
+    assert taken == [(0, ["a", "b", "c"]), (3, ["a", "b", "c"])]
+    assert log == ["called", "enter", "exit"]
+
+
+def test_what_is_for_both_is_a_coroutine_for_those_who_drive_it(root):
+    async def create():
+        await asyncio.sleep(0)
+        return "made"
+
+    ask = checkpointed_llm(functools.wraps(create)(lambda: create()), name="ask")
+
+    async def main():
+        async with session("s", root=root):
+            closed = ask()
+            closed.close()
+            task = asyncio.create_task(ask())
+            stopped = asyncio.create_task(ask())
+            await asyncio.sleep(0)
+            stopped.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await stopped
+            return await task, *await asyncio.gather(ask(), ask())
+
+    with pytest.warns(EqualCallsWarning):
+        found = asyncio.run(main())
+
+    assert found == ("made", "made", "made")

@@ -99,7 +99,16 @@ RESPONSES = Sdk(
     {"model": "m", "input": HI},
 )
 SDKS = [ANTHROPIC, BETA, CHAT, RESPONSES]
-by_sdk = pytest.mark.parametrize("sdk", SDKS, ids=[sdk.name for sdk in SDKS])
+ROWS = {anthropic.Anthropic: "anthropic", openai.OpenAI: "openai"}
+by_sdk = pytest.mark.parametrize(
+    "sdk",
+    [
+        pytest.param(
+            sdk, id=sdk.name, marks=pytest.mark.framework(ROWS[sdk.sync], "stream")
+        )
+        for sdk in SDKS
+    ],
+)
 
 
 def twice(root, sdk, use, *models, asynchronous=False, **more):
@@ -450,8 +459,8 @@ def test_a_replayed_stream_says_what_it_does_not_have(sdk, root):
     with session("s", root=root), ask(**sdk.request) as stream:
         with pytest.raises(AttributeError, match=r"'get_final_run'.*not recorded"):
             stream.get_final_run()
-        with pytest.raises(AttributeError, match=r"'response'.*not recorded"):
-            _ = stream.response
+        with pytest.raises(AttributeError, match=r"'_raw_stream'.*not recorded"):
+            _ = stream._raw_stream
         stream.until_done()
 
 

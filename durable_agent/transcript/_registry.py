@@ -10,6 +10,7 @@ from durable_agent.transcript import (
     langchain,
     openai_chat,
     openai_responses,
+    pydantic_ai,
 )
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 #: Asked in this order: those whose forms nobody else has come first.
 DIALECTS: Final[tuple[Dialect, ...]] = (
     langchain,
+    pydantic_ai,
     gemini,
     openai_responses,
     anthropic,

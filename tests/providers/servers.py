@@ -187,7 +187,9 @@ class ModelServer:
         path = request.url.raw_path.decode("ascii")
         status, kind, pieces = self.answer(path, request.read())
         content = "".join(pieces).encode("utf-8")
-        return httpx2.Response(status, headers={"content-type": kind}, content=content)
+        number = f"req_{len(self.requests) - 1}"
+        headers = {"content-type": kind, "x-request-id": number, "request-id": number}
+        return httpx2.Response(status, headers=headers, content=content)
 
     async def _ahandle(self, request: httpx2.Request) -> httpx2.Response:
         await request.aread()
