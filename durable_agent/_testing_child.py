@@ -184,7 +184,7 @@ def main() -> None:
     KillingDisk.inside = orders.inside
     KillingDisk.killer = Here.point = Killer(orders.at, orders.trace)
     vars(jsonl)["Disk"] = KillingDisk
-    os.write(orders.ready, b".")
+    Disk().write(orders.ready, b".")
     sys.argv = sys.argv[1:]
     if sys.argv[0] == "-m":
         sys.argv = sys.argv[1:]

@@ -146,7 +146,7 @@ def _complaint(report: CrashReport) -> Iterable[str]:
             yield f"{case.number:>4}  {_cut(place):<{_LABEL_WIDTH}}  {text}"
     if len(wrong) > _LISTED:
         yield f"      … and {len(wrong) - _LISTED} more cases"
-    failed = [c for c in wrong if any(run.exit for run in c.runs[1:])]
+    failed = [c for c in wrong if any(text.startswith("run ") for text in c.problems)]
     if failed:
         yield from _last_words(failed[0])
     yield ""
