@@ -10,6 +10,7 @@ import types
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from durable_agent._value_names import loaded
 from durable_agent._wrapping import Wrapper, front_of
 from durable_agent.errors import DecorationError
 
@@ -23,6 +24,23 @@ def version_of(distribution: str) -> str:
         return f"{distribution} {importlib.metadata.version(distribution)}"
     except importlib.metadata.PackageNotFoundError:
         return f"{distribution} (version unknown)"
+
+
+def is_a(obj: Any, module: str, name: str) -> bool:
+    """Whether an object is of a class of a framework, if that is loaded."""
+    cls = loaded(module, name)
+    return isinstance(cls, type) and isinstance(obj, cls)
+
+
+def refuse(obj: Any, refused: Iterable[tuple[str, str, str]]) -> None:
+    """Refuse what cannot be recorded itself: (module, class, what to do instead)."""
+    for module, name, advice in refused:
+        if is_a(obj, module, name):
+            raise DecorationError(
+                f"{type(obj).__qualname__} objects have no calls of their own that "
+                "could be recorded.",
+                advice=advice,
+            )
 
 
 def demand_kind(obj: Any, kind: str, wanted: str) -> None:

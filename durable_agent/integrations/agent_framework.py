@@ -35,6 +35,8 @@ from durable_agent.integrations._adapting import (
     demand,
     demand_kind,
     function_of,
+    is_a,
+    refuse,
     subclass_of,
     unknown_version,
 )
@@ -71,25 +73,14 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
 
     None of anything else. Raises `DecorationError`.
     """
-    if _is(obj, _TOOLS, "FunctionTool"):
+    if is_a(obj, _TOOLS, "FunctionTool"):
         demand_kind(obj, spec.kind, "tool")
         return _adapt_tool(obj, evolve(spec, short=obj.name))
-    if _is(obj, "agent_framework._clients", "BaseChatClient"):
+    if is_a(obj, "agent_framework._clients", "BaseChatClient"):
         demand_kind(obj, spec.kind, "llm")
         return _adapt_client(obj, spec)
-    for module, name, advice in _REFUSED:
-        if _is(obj, module, name):
-            raise DecorationError(
-                f"{type(obj).__qualname__} objects have no calls of their own that "
-                "could be recorded.",
-                advice=advice,
-            )
+    refuse(obj, _REFUSED)
     return None
-
-
-def _is(obj: Any, module: str, name: str) -> bool:
-    cls = loaded(module, name)
-    return isinstance(cls, type) and isinstance(obj, cls)
 
 
 def _adapt_tool(tool: Any, spec: Spec) -> Any:
@@ -235,7 +226,7 @@ def _sent(tree: Any) -> Any:
 def _option(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_option(item) for item in value]
-    if _is(value, _TOOLS, "FunctionTool"):
+    if is_a(value, _TOOLS, "FunctionTool"):
         told = {"name": value.name, "description": value.description}
         return {**told, "parameters": value.parameters()}
     return value.__qualname__ if isinstance(value, type) else value

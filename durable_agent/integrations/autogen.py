@@ -33,6 +33,8 @@ from durable_agent.integrations._adapting import (
     demand,
     demand_kind,
     function_of,
+    is_a,
+    refuse,
     subclass_of,
     unknown_version,
 )
@@ -73,26 +75,15 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
 
     None of anything else. Raises `DecorationError`.
     """
-    if _is(obj, _TOOLS, "BaseTool"):
+    if is_a(obj, _TOOLS, "BaseTool"):
         demand_kind(obj, spec.kind, "tool")
         demand(type(obj), ("run", "run_json"), _DISTRIBUTION)
         return _adapt_tool(obj, evolve(spec, short=obj.name))
-    if _is(obj, "autogen_core.models._model_client", "ChatCompletionClient"):
+    if is_a(obj, "autogen_core.models._model_client", "ChatCompletionClient"):
         demand_kind(obj, spec.kind, "llm")
         return _adapt_client(obj, spec)
-    for module, name, advice in _REFUSED:
-        if _is(obj, module, name):
-            raise DecorationError(
-                f"{type(obj).__qualname__} objects have no calls of their own that "
-                "could be recorded.",
-                advice=advice,
-            )
+    refuse(obj, _REFUSED)
     return None
-
-
-def _is(obj: Any, module: str, name: str) -> bool:
-    cls = loaded(module, name)
-    return isinstance(cls, type) and isinstance(obj, cls)
 
 
 def _adapt_tool(tool: Any, spec: Spec) -> Any:
@@ -102,7 +93,7 @@ def _adapt_tool(tool: Any, spec: Spec) -> Any:
         _demand_own_ways(cls)
     namespace: dict[str, Any] = {}
     copied = copy.copy(tool)
-    if _is(tool, "autogen_core.tools._function_tool", "FunctionTool"):
+    if is_a(tool, "autogen_core.tools._function_tool", "FunctionTool"):
         if "_func" not in vars(tool):
             raise unknown_version("FunctionTool", "_func", _DISTRIBUTION)
         copied._func = _decorated(tool, spec)  # noqa: SLF001 - it is there, see above
@@ -163,7 +154,7 @@ def _methods(tool: Any, spec: Spec) -> dict[str, Any]:
     cls = type(tool)
     base = loaded(_TOOLS, "BaseTool")
     check_names(spec, tool.schema["parameters"], f"the tool {tool.name!r}")
-    if "effect" not in spec.given and _is(
+    if "effect" not in spec.given and is_a(
         tool, "autogen_agentchat.tools._task_runner_tool", "TaskRunnerTool"
     ):
         spec = evolve(spec, effect="composite")

@@ -27,6 +27,7 @@ from durable_agent.integrations._adapting import (
     demand,
     demand_kind,
     function_of,
+    is_a,
     method_of,
     replaced,
     subclass_of,
@@ -61,31 +62,26 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
 
     Raises `DecorationError`.
     """
-    if _is(obj, _TOOLS, "BaseTool"):
+    if is_a(obj, _TOOLS, "BaseTool"):
         demand_kind(obj, spec.kind, "tool")
         demand(loaded(_TOOLS, "BaseTool"), ["_run", "run"], _DIST)
-        if _is(obj, _TOOLS, "Tool") and _runs_its_function(obj):
+        if is_a(obj, _TOOLS, "Tool") and _runs_its_function(obj):
             return _with_function(obj, spec)
         return _adapt_tool(obj, spec)
-    if _is(obj, "crewai.tools.structured_tool", "CrewStructuredTool"):
+    if is_a(obj, "crewai.tools.structured_tool", "CrewStructuredTool"):
         demand_kind(obj, spec.kind, "tool")
         return _with_function(obj, spec)
-    if _is(obj, "crewai.llms.base_llm", "BaseLLM"):
+    if is_a(obj, "crewai.llms.base_llm", "BaseLLM"):
         demand_kind(obj, spec.kind, "llm")
         demand(loaded("crewai.llms.base_llm", "BaseLLM"), _REQUESTS, _DIST)
         return _adapt_model(obj, spec)
     for module, name in _RUNNERS:
-        if _is(obj, module, name):
+        if is_a(obj, module, name):
             raise DecorationError(
                 f"{type(obj).__qualname__} objects run past any wrapper.",
                 advice="Decorate the tools and the model that its agents are given.",
             )
     return None
-
-
-def _is(obj: Any, module: str, name: str) -> bool:
-    cls = loaded(module, name)
-    return isinstance(cls, type) and isinstance(obj, cls)
 
 
 def _runs_its_function(tool: Any) -> bool:

@@ -30,6 +30,7 @@ from durable_agent.integrations._adapting import (
     demand,
     demand_kind,
     function_of,
+    is_a,
     method_of,
     replaced,
     subclass_of,
@@ -59,24 +60,19 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
 
     Raises `DecorationError`.
     """
-    if _is(obj, _TOOLS, "Tool"):
+    if is_a(obj, _TOOLS, "Tool"):
         demand_kind(obj, spec.kind, "tool")
         return _adapt_tool(obj, spec)
-    if _is(obj, "dspy.clients.base_lm", "BaseLM"):
+    if is_a(obj, "dspy.clients.base_lm", "BaseLM"):
         demand_kind(obj, spec.kind, "llm")
         demand(type(obj), [*_REQUESTS, "copy"], _DIST)
         return _adapt_model(obj, spec)
-    if _is(obj, "dspy.primitives.module", "Module"):
+    if is_a(obj, "dspy.primitives.module", "Module"):
         raise DecorationError(
             f"{type(obj).__qualname__} objects are modules: they run past any wrapper.",
             advice="Decorate the tools and the language model that it is given.",
         )
     return None
-
-
-def _is(obj: Any, module: str, name: str) -> bool:
-    cls = loaded(module, name)
-    return isinstance(cls, type) and isinstance(obj, cls)
 
 
 def _adapt_tool(tool: Any, spec: Spec) -> Any:

@@ -23,6 +23,7 @@ from durable_agent._spec import Origin, module_name
 from durable_agent._value_names import loaded
 from durable_agent._wrapping import Wrapper, front_of
 from durable_agent.errors import DecorationError
+from durable_agent.integrations._adapting import is_a
 from durable_agent.integrations._langchain_ids import install, running_tool_call
 
 if TYPE_CHECKING:
@@ -71,21 +72,16 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
     A binding (of ``bind_tools``, ``with_retry`` and the like) is copied around such a
     copy. None of anything else. Raises `DecorationError`.
     """
-    if _is(obj, _TOOLS, "BaseTool"):
+    if is_a(obj, _TOOLS, "BaseTool"):
         _demand(obj, spec, "tool", loaded(_TOOLS, "BaseTool"))
         return _adapt_tool(obj, spec)
-    if _is(obj, _MODELS, "BaseChatModel"):
+    if is_a(obj, _MODELS, "BaseChatModel"):
         _demand(obj, spec, "llm", loaded(_MODELS, "BaseChatModel"))
         return _subclassed(obj, spec, loaded(_MODELS, "BaseChatModel"), _model_name)
-    if _is(obj, "langchain_core.runnables.base", "RunnableBindingBase"):
+    if is_a(obj, "langchain_core.runnables.base", "RunnableBindingBase"):
         inner = adapt(obj.bound, spec)
         return None if inner is None else obj.model_copy(update={"bound": inner})
     return None
-
-
-def _is(obj: Any, module: str, name: str) -> bool:
-    cls = loaded(module, name)
-    return cls is not None and isinstance(obj, cls)
 
 
 def _demand(obj: Any, spec: Spec, kind: str, base: Any) -> None:

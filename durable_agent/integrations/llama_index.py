@@ -30,6 +30,7 @@ from durable_agent.integrations._adapting import (
     demand,
     demand_kind,
     function_of,
+    is_a,
     method_of,
     replaced,
     subclass_of,
@@ -80,21 +81,16 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
 
     Raises `DecorationError`.
     """
-    if _is(obj, _TOOLS, "BaseTool"):
+    if is_a(obj, _TOOLS, "BaseTool"):
         demand_kind(obj, spec.kind, "tool")
-        if _is(obj, _FUNCTION_TOOLS, "FunctionTool") and _runs_its_functions(obj):
+        if is_a(obj, _FUNCTION_TOOLS, "FunctionTool") and _runs_its_functions(obj):
             return _with_functions(obj, spec)
         return _adapt_tool(obj, spec)
-    if _is(obj, _MODELS, "BaseLLM"):
+    if is_a(obj, _MODELS, "BaseLLM"):
         demand_kind(obj, spec.kind, "llm")
         demand(loaded(_MODELS, "BaseLLM"), _REQUESTS, _DIST)
         return _adapt_model(obj, spec)
     return None
-
-
-def _is(obj: Any, module: str, name: str) -> bool:
-    cls = loaded(module, name)
-    return isinstance(cls, type) and isinstance(obj, cls)
 
 
 def _runs_its_functions(tool: Any) -> bool:

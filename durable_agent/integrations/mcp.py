@@ -29,6 +29,7 @@ from durable_agent.integrations._adapting import (
     demand,
     demand_kind,
     function_of,
+    is_a,
     subclass_of,
     unknown_version,
     with_state,
@@ -87,7 +88,7 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
     if isinstance(obj, types.MethodType):
         return _adapt_method(obj, spec)
     for module, name, distribution, method in _CALLERS:
-        if _is(obj, module, name):
+        if is_a(obj, module, name):
             demand_kind(obj, spec.kind, "tool")
             # Of a client, the session would be a way past it.
             needed = (method, "session") if name == "Client" else (method,)
@@ -96,11 +97,11 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
                 raise unknown_version(name, "mcp_types.CallToolResult", "mcp")
             return _face(obj, spec, method, Tools(obj))
     for module, name, distribution in _SERVER_TOOLS:
-        if _is(obj, module, name):
+        if is_a(obj, module, name):
             demand_kind(obj, spec.kind, "tool")
             return _adapt_server_tool(obj, spec, distribution)
     for module, name in _HOLDERS:
-        if _is(obj, module, name):
+        if is_a(obj, module, name):
             raise DecorationError(
                 f"{name} objects hold what they run: nothing of it would be recorded.",
                 advice="Decorate what it is given: the clients, or the functions, "
@@ -109,15 +110,10 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
     return None
 
 
-def _is(obj: Any, module: str, name: str) -> bool:
-    cls = loaded(module, name)
-    return isinstance(cls, type) and isinstance(obj, cls)
-
-
 def _adapt_method(obj: Any, spec: Spec) -> Any | None:
     owner, name = obj.__self__, obj.__name__
     for module, cls, _, method in _CALLERS:
-        if _is(owner, module, cls) and name in {"call_tool", method}:
+        if is_a(owner, module, cls) and name in {"call_tool", method}:
             return getattr(adapt(owner, spec), name)
     return None
 
@@ -241,7 +237,7 @@ def injects(annotation: Any) -> bool:
 
 def fills(default: Any) -> bool:
     """Whether fastmcp fills in a parameter with this default: a dependency."""
-    return _is(default, "uncalled_for", "Dependency")
+    return is_a(default, "uncalled_for", "Dependency")
 
 
 def injected_types() -> tuple[type, ...]:

@@ -39,6 +39,8 @@ from durable_agent.integrations._adapting import (
     demand,
     demand_kind,
     function_of,
+    is_a,
+    refuse,
     subclass_of,
     unknown_version,
 )
@@ -101,31 +103,20 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
 
     None of anything else. Raises `DecorationError`.
     """
-    if _is(obj, _TOOL, "FunctionTool"):
+    if is_a(obj, _TOOL, "FunctionTool"):
         demand_kind(obj, spec.kind, "tool")
         return _adapt_function_tool(obj, spec)
-    if _is(obj, _TOOL, "CustomTool"):
+    if is_a(obj, _TOOL, "CustomTool"):
         demand_kind(obj, spec.kind, "tool")
         return _with_invoker(obj, _recording(obj, obj.on_invoke_tool, spec))
-    if _is(obj, _MODELS, "Model"):
+    if is_a(obj, _MODELS, "Model"):
         demand_kind(obj, spec.kind, "llm")
         return _adapt_model(obj, spec)
-    if _is(obj, _MODELS, "ModelProvider"):
+    if is_a(obj, _MODELS, "ModelProvider"):
         demand_kind(obj, spec.kind, "llm")
         return _adapt_provider(obj, spec)
-    for module, name, advice in _REFUSED:
-        if _is(obj, module, name):
-            raise DecorationError(
-                f"{type(obj).__qualname__} objects have no calls of their own that "
-                "could be recorded.",
-                advice=advice,
-            )
+    refuse(obj, _REFUSED)
     return None
-
-
-def _is(obj: Any, module: str, name: str) -> bool:
-    cls = loaded(module, name)
-    return isinstance(cls, type) and isinstance(obj, cls)
 
 
 def _adapt_function_tool(tool: Any, spec: Spec) -> Any:
@@ -202,7 +193,7 @@ def _invoker(
 
     @functools.wraps(inside)
     async def invoker(context: Any, text: Any) -> Any:
-        known = _is(context, "agents.tool_context", "ToolContext")
+        known = is_a(context, "agents.tool_context", "ToolContext")
         try:
             with tool_call(context.tool_call_id) if known else nullcontext():
                 result = await call(context, text)

@@ -32,6 +32,8 @@ from durable_agent.integrations._adapting import (
     demand,
     demand_kind,
     function_of,
+    is_a,
+    refuse,
     subclass_of,
     unknown_version,
 )
@@ -66,31 +68,20 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
 
     None of anything else. Raises `DecorationError`.
     """
-    if _is(obj, "pydantic_ai.tools", "Tool"):
+    if is_a(obj, "pydantic_ai.tools", "Tool"):
         demand_kind(obj, spec.kind, "tool")
         return _adapt_tool(obj, spec)
-    if _is(obj, "pydantic_ai.models.instrumented", "InstrumentedModel"):
+    if is_a(obj, "pydantic_ai.models.instrumented", "InstrumentedModel"):
         # Agents look through it, and ask what is inside.
         demand_kind(obj, spec.kind, "llm")
         copied = copy.copy(obj)
         copied.wrapped = decorate(obj.wrapped, spec)
         return copied
-    if _is(obj, _MODELS, "Model"):
+    if is_a(obj, _MODELS, "Model"):
         demand_kind(obj, spec.kind, "llm")
         return _adapt_model(obj, spec)
-    for module, name, advice in _REFUSED:
-        if _is(obj, module, name):
-            raise DecorationError(
-                f"{type(obj).__qualname__} objects have no calls of their own that "
-                "could be recorded.",
-                advice=advice,
-            )
+    refuse(obj, _REFUSED)
     return None
-
-
-def _is(obj: Any, module: str, name: str) -> bool:
-    cls = loaded(module, name)
-    return isinstance(cls, type) and isinstance(obj, cls)
 
 
 def _adapt_tool(tool: Any, spec: Spec) -> Any:

@@ -34,6 +34,7 @@ from durable_agent.integrations._adapting import (
     demand,
     demand_kind,
     function_of,
+    is_a,
     replaced,
 )
 
@@ -53,24 +54,19 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
 
     Raises `DecorationError`.
     """
-    if _is(obj, _TOOLS, "BaseTool"):
+    if is_a(obj, _TOOLS, "BaseTool"):
         demand_kind(obj, spec.kind, "tool")
         return _adapt_tool(obj, spec)
-    if _is(obj, "smolagents.models", "Model"):
+    if is_a(obj, "smolagents.models", "Model"):
         demand_kind(obj, spec.kind, "llm")
         demand(type(obj), ["generate", "parse_tool_calls"], _DIST)
         return _adapt_model(obj, spec)
-    if _is(obj, "smolagents.agents", "MultiStepAgent"):
+    if is_a(obj, "smolagents.agents", "MultiStepAgent"):
         raise DecorationError(
             f"{type(obj).__qualname__} objects are agents: they run past any wrapper.",
             advice="Decorate the tools and the model that it is given.",
         )
     return None
-
-
-def _is(obj: Any, module: str, name: str) -> bool:
-    cls = loaded(module, name)
-    return isinstance(cls, type) and isinstance(obj, cls)
 
 
 def _adapt_tool(tool: Any, spec: Spec) -> Any:
