@@ -20,8 +20,10 @@ The tests of a store are a subclass; each test makes a store of its own::
 from durable_agent._memory import MemoryLog, MemoryReader, MemoryStore
 from durable_agent._testing_contract import StoreContract
 from durable_agent._testing_crash import crash_points
+from durable_agent._testing_dialects import ToolCall
 from durable_agent._testing_disk import SimulatedDisk
 from durable_agent._testing_files import Operation, PowerCut
+from durable_agent._testing_llm import FakeLLM, FakeLLMError
 from durable_agent._testing_report import CrashCase, CrashReport
 from durable_agent._testing_runs import CrashRun
 from durable_agent._testing_world import effect, happened
@@ -30,6 +32,8 @@ __all__ = [
     "CrashCase",
     "CrashReport",
     "CrashRun",
+    "FakeLLM",
+    "FakeLLMError",
     "MemoryLog",
     "MemoryReader",
     "MemoryStore",
@@ -37,6 +41,7 @@ __all__ = [
     "PowerCut",
     "SimulatedDisk",
     "StoreContract",
+    "ToolCall",
     "crash_points",
     "effect",
     "happened",
