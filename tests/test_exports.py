@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 
 import durable_agent
+from durable_agent import testing
 
 EXPORTED = [
     "ABORTED_BEFORE_DISPATCH",
@@ -81,12 +82,37 @@ EXPORTED = [
     "tool_call_id",
 ]
 
+#: What `durable_agent.testing` offers.
+TESTING = [
+    "CrashCase",
+    "CrashReport",
+    "CrashRun",
+    "FakeLLM",
+    "FakeLLMError",
+    "MemoryLog",
+    "MemoryReader",
+    "MemoryStore",
+    "Operation",
+    "PowerCut",
+    "SimulatedDisk",
+    "StoreContract",
+    "ToolCall",
+    "crash_points",
+    "effect",
+    "happened",
+]
+
 #: What IPython looks for in the module; nobody imports it.
 HOOKS = {"load_ipython_extension", "unload_ipython_extension"}
 
 
 def test_the_public_names_are_these_and_no_others():
     assert durable_agent.__all__ == EXPORTED
+
+
+def test_the_names_for_tests_are_these_and_no_others():
+    assert testing.__all__ == TESTING
+    assert [name for name in TESTING if not hasattr(testing, name)] == []
 
 
 def test_every_public_name_is_there():
