@@ -117,8 +117,11 @@ class KillingDisk(Disk):
         self.killer(f"after sync of {self._last_said}")
 
     def sync_dir(self, path: str) -> None:
-        self.killer(f"before sync of directory {_name(path)}")
-        self.killer(f"after sync of directory {_name(path)}")
+        here = Path(path).resolve()
+        # Above it are directories whose names are the case's, not the agent's.
+        name = here.name if here.is_relative_to(self.inside) else "above"
+        self.killer(f"before sync of directory {name}")
+        self.killer(f"after sync of directory {name}")
 
     def create(self, path: str) -> int:
         self._refuse_outside(path)

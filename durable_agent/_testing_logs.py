@@ -14,7 +14,7 @@ from durable_agent._closing import call_of
 from durable_agent._lifecycle import close
 from durable_agent._opening import Request, open_core
 from durable_agent._recording import resolution
-from durable_agent.errors import DurableError
+from durable_agent.errors import DurableError, SessionNotFoundError
 from durable_agent.outcomes import Call
 
 if TYPE_CHECKING:
@@ -55,6 +55,9 @@ def read(home: Path) -> Logs:
         try:
             with inspect_session(info.id, root=home) as inspection:
                 found = _with(found, inspection)
+        except SessionNotFoundError:
+            # It was killed before the first event was whole.
+            continue
         except DurableError as error:
             text = f"session {info.id!r} cannot be read: {error}"
             found = evolve(found, problems=(*found.problems, text))
