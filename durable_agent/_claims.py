@@ -10,7 +10,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import define
+from attrs import define, frozen
 
 from durable_agent import values
 from durable_agent._current import RESPONSE, TOOL_CALL_ID
@@ -40,6 +40,17 @@ class Claim:
     call: ToolCall
     #: "": unanswered; "open"; "done"; "error": may be claimed again.
     state: str = ""
+
+
+@frozen
+class Place:
+    """Where a call stands: inside which other one, and with which identity."""
+
+    parent: str | None = None
+    key: str = ""
+
+
+_NOWHERE: Final = Place()
 
 
 def handed_out(core: Core, call: str, response: Any, *, side: bool = False) -> None:
@@ -100,7 +111,7 @@ def _answered(slot: Slot) -> bool:
 
 
 def link(
-    core: Core, name: str, arguments: Mapping[str, Any]
+    core: Core, name: str, arguments: Mapping[str, Any], place: Place
 ) -> Generator[Request, Any, tuple[str | None, str | None, str | None]]:
     """Find the tool call that a call answers; see `claim` for what comes back.
 
@@ -110,7 +121,7 @@ def link(
     explicit = TOOL_CALL_ID.get() or tool_call_id(name, arguments)
     if explicit is not None and unread(core, explicit):
         _note(core, (yield Load(partial(read_log, core))))
-    found = claim(core, name, arguments, explicit)
+    found = claim(core, name, arguments, explicit, place)
     if found[0] is not None and core.former:
         seq = core.former.get(found[0])
         if seq is not None:
@@ -121,7 +132,11 @@ def link(
 
 
 def claim(
-    core: Core, name: str, arguments: Mapping[str, Any], explicit: str | None
+    core: Core,
+    name: str,
+    arguments: Mapping[str, Any],
+    explicit: str | None,
+    place: Place = _NOWHERE,
 ) -> tuple[str | None, str | None, str | None]:
     """Return response, token and provider id of the tool call that this call answers.
 
@@ -132,10 +147,11 @@ def claim(
     claims: list[Claim] = core.claims.get(resp, []) if resp is not None else []
     if explicit is not None:
         chosen = _said(claims, explicit, name, arguments)
-        if chosen is None:
+        if chosen is None or chosen.call.name != name:
             # Graphs run each node in a context of its own: the response was handed out
-            # in another one.
-            resp, chosen = _elsewhere(core, resp, explicit, name, arguments)
+            # in another one, or what was handed out here is that of an outer agent.
+            other, chosen = _elsewhere(core, explicit, name, arguments, place)
+            resp = resp if other is None else other
         if chosen is None:
             return resp, explicit, explicit
         chosen.state = "open"
@@ -154,20 +170,38 @@ def claim(
 
 def _elsewhere(
     core: Core,
-    resp: str | None,
     explicit: str,
     name: str,
     arguments: Mapping[str, Any],
+    place: Place,
 ) -> tuple[str | None, Claim | None]:
-    """Return the newest response with a tool call of this id; unanswered ones first."""
-    found: tuple[str | None, Claim | None] = (resp, None)
+    """Return the response, of any, whose tool call of this id a call answers.
+
+    Agents that run at once may all be told "call_0". One that waits for its answer goes
+    first; of those, one that asked for this very call, from inside the same other call;
+    in a replay one that has a record of it; then the newest.
+    """
+    best: tuple[Any, str | None, Claim | None] = ((), None, None)
     for other in reversed(core.claims):
         chosen = _said(core.claims[other], explicit, name, arguments)
-        if chosen is not None and chosen.state in {"", "error"}:
-            return other, chosen
-        if chosen is not None and found[1] is None:
-            found = other, chosen
-    return found
+        if chosen is None:
+            continue
+        asked = core.history.attempts.get((other, 1))
+        rank = (
+            chosen.state in {"", "error"},
+            matches(chosen.call, name, arguments),
+            asked is not None and asked.parent == place.parent,
+            _has_record(core, other, chosen, place),
+        )
+        if best[1] is None or rank > best[0]:
+            best = rank, other, chosen
+    return best[1], best[2]
+
+
+def _has_record(core: Core, resp: str, chosen: Claim, place: Place) -> bool:
+    """Whether the log has this very call as the answer, and nobody asked for it yet."""
+    slots = core.history.by_tool_call.get((resp, short_id(chosen.call.token)), ())
+    return any(s.recorded and not s.asked and s.key == place.key for s in slots)
 
 
 def _said(

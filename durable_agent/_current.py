@@ -140,6 +140,8 @@ def ended(core: Core) -> None:
     with PROCESS.lock:
         if core in PROCESS.cores:
             PROCESS.cores.remove(core)
+            # Who was recorded until now is told again that it is not.
+            PROCESS.warned.clear()
 
 
 def find(function: str) -> Frame | None:
@@ -181,13 +183,13 @@ def _fall_back(function: str) -> Frame | None:
         if PROCESS.crowded or len(cores) > 1:
             raise AmbiguousSessionError(
                 f"{function} was called in a context without a session, and this "
-                "process has had several open at once",
+                "process has had several open at once.",
                 advice="Use session.bind(fn), or copy the context into the thread.",
             )
         return Frame(cores[0], detached=True)
     if SETTINGS.require_session:
         raise NoSessionError(
-            f"{function} was called without a session",
+            f"{function} was called without a session.",
             advice="Call it under `with session(id):`.",
         )
     if function not in PROCESS.warned:

@@ -16,7 +16,7 @@ from durable_agent import _recorded, _unrecorded
 from durable_agent import events as ev
 from durable_agent._arguments import make, remember, show_whole
 from durable_agent._chains import link_of
-from durable_agent._claims import link
+from durable_agent._claims import Place, link
 from durable_agent._current import Enclosing, StepFrame
 from durable_agent._identity import call_id, short_id
 from durable_agent._redaction import MARK
@@ -142,7 +142,8 @@ class Flow:
             self.parent = outer.call.id
             self.nested = not outer.opens
         if self.spec.kind == "tool" and not self.nested and not self.detached:
-            found = yield from link(self.core, self.short, self.asked)
+            place = Place(self.parent, self.identity.key)
+            found = yield from link(self.core, self.short, self.asked, place)
             self.resp, self.tcid, self.provider_id = found
             self.tcid = short_id(self.tcid)
 

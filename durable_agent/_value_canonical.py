@@ -29,7 +29,7 @@ _DRAWN_ANEW: Final = _NOT_COMPARED | {"id"}
 _OF_RUNS: Final = frozenset(
     {
         *("timestamp", "run_id", "conversation_id", "history_digest"),
-        *("otel_metadata", "workspace_ref"),
+        *("otel_metadata", "workspace_ref", "failed_attempts"),
     }
 )
 

@@ -1,6 +1,7 @@
 """Which tool call of a response a call answers, in every provider's form."""
 
 import asyncio
+import contextvars
 import dataclasses
 import enum
 import json
@@ -12,6 +13,7 @@ from durable_agent import (
     FinishedSessionWarning,
     checkpointed_llm,
     checkpointed_tool,
+    inspect_session,
     session,
     tool_call_id,
 )
@@ -303,3 +305,85 @@ def _results(message):
         for part in message.get("parts", ())
     ]
     return [answer["response"]["result"] for answer in answers if answer]
+
+
+def _linked(root):
+    """For each tool call of the log: its arguments, and the request it answers."""
+    with inspect_session("s", root=root) as seen:
+        events = list(seen.events())
+    requests = {e.call: e.data["args"] for e in events if e.type == "llm/request"}
+    return [
+        (e.data["args"], requests[e.meta["resp"]])
+        for e in events
+        if e.type == "tool/call"
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::durable_agent.errors.FinishedSessionWarning")
+def test_of_agents_that_were_told_the_same_id_the_one_that_asked_is_answered(root):
+    """Graphs run each node in a context of its own, and servers count anew."""
+    ran = []
+
+    @checkpointed_llm
+    def ask(messages):
+        return _openai([("send", {"to": messages}, "call_0")])
+
+    @checkpointed_tool
+    def send(to):
+        ran.append(to)
+
+    def run():
+        with session("s", root=root):
+            for name in ("ann", "bob", "cyd"):
+                contextvars.copy_context().run(ask, name)
+            for name in ("ann", "cyd", "bob"):
+                with tool_call_id("call_0"):
+                    contextvars.copy_context().run(send, name)
+
+    for _ in range(2):
+        run()
+
+    assert ran == ["ann", "cyd", "bob"]
+    assert _linked(root) == [
+        ({"to": name}, {"messages": name}) for name in ("ann", "cyd", "bob")
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::durable_agent.errors.FinishedSessionWarning")
+def test_of_equal_calls_with_the_same_id_the_one_of_the_same_agent_is_answered(root):
+    """Two agents run as tools of a third, each asked for the very same thing."""
+
+    @checkpointed_llm
+    def ask(messages):
+        return _openai([("send", {"to": "ann"}, "call_0")])
+
+    @checkpointed_tool
+    def send(to):
+        return to
+
+    told = {}
+
+    @checkpointed_tool(effect="composite")
+    async def agent(name):
+        contextvars.copy_context().run(ask, name)
+        told[name].set()
+        # The first that asked is the first that sends, when both have asked.
+        await told["sent" if name == "two" else "two"].wait()
+        with tool_call_id("call_0"):
+            sent = contextvars.copy_context().run(send, "ann")
+        told["sent"].set()
+        return sent
+
+    async def main():
+        told.update({name: asyncio.Event() for name in ("one", "two", "sent")})
+        async with session("s", root=root):
+            return await asyncio.gather(agent("one"), agent("two"))
+
+    asyncio.run(main())
+    with inspect_session("s", root=root) as seen:
+        events = list(seen.events())
+    asked = {e.call: e.meta["parent"] for e in events if e.type == "llm/request"}
+    sent = [e.meta for e in events if e.type == "tool/call" and e.meta.get("resp")]
+
+    assert len(sent) == 2
+    assert all(asked[meta["resp"]] == meta["parent"] for meta in sent)

@@ -1,6 +1,8 @@
 """Agents of LangChain with what people put around their models and tools."""
 
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any, ClassVar
 
 import pytest
 
@@ -239,3 +241,62 @@ def test_the_line_of_the_readme_records_the_tools_of_an_agent(root):
             ask(create_agent(model(), scope["tools"]))
 
     assert RAN.count("pay") == 1
+
+
+class Counting(Scripted):
+    """A model of a server that numbers its tool calls anew for each caller."""
+
+    gate: ClassVar[Any] = None
+
+    def _generate(self, messages, stop=None, run_manager=None, **more):
+        RAN.append(self.model_name)
+        name = self.model_name
+        turns: dict[int, list[Any]] = {
+            0: [("pay", {"amount": len(name)}), ("mail", {"text": name})],
+            2: [("mail", {"text": f"{name} again"})],
+        }
+        done = sum(isinstance(m, ToolMessage) for m in messages)
+        if done == 0:
+            self.gate.wait()
+        calls = [
+            {"name": n, "args": args, "id": f"call_{done + i}"}
+            for i, (n, args) in enumerate(turns.get(done, []))
+        ]
+        message = AIMessage("" if calls else name, tool_calls=calls)
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+@pytest.mark.framework("langchain", "call id")
+def test_agents_at_once_whose_tool_calls_have_the_same_ids_replay(root):
+    """All of them have their first answers before any of their tools runs."""
+    names = ("a", "bb", "ccc")
+    Counting.gate = Barrier(3, timeout=30)
+
+    @checkpointed_tool
+    @tool
+    def mail(text: str) -> str:
+        """Mail."""
+        RAN.append(text)
+        return f"sent {text}"
+
+    def run():
+        with (
+            session("s", root=root) as s,
+            ThreadPoolExecutor(3) as pool,
+        ):
+            agents = [
+                create_agent(
+                    checkpointed_llm(Counting(model_name=name)),
+                    [checkpointed_tool(tool(pay)), mail],
+                )
+                for name in names
+            ]
+            asked_for = [pool.submit(s.bind(ask), agent) for agent in agents]
+            return [done.result() for done in asked_for]
+
+    first = run()
+    assert len(RAN) == 18
+    RAN.clear()
+    for _ in range(3):
+        assert run() == first
+    assert RAN == []

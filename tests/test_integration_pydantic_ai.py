@@ -24,7 +24,7 @@ from pydantic_ai import (
     Tool,
 )
 from pydantic_ai._function_schema import FunctionSchema
-from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.exceptions import ModelHTTPError, ToolFailed
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -34,6 +34,7 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolReturnPart,
 )
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import FunctionModel
 
 from durable_agent import (
@@ -711,3 +712,32 @@ def test_a_history_that_was_made_elsewhere_goes_on(root):
         assert ask() == first == "again"
 
     assert len(recorded(root, "llm/request")) == 1
+
+
+@pytest.mark.framework("pydantic-ai", "model")
+def test_what_a_fallback_notes_on_a_response_is_not_compared(root):
+    """It writes down when and for how long the first model failed."""
+    asked = []
+
+    def broken(messages, info):
+        asked.append("broken")
+        raise ModelHTTPError(503, "broken")
+
+    def whole(messages, info):
+        asked.append("whole")
+        if len(messages) == 1:
+            return ModelResponse(parts=[ToolCallPart("search", {"query": "x"}, "tc")])
+        return ModelResponse(parts=[TextPart("done")])
+
+    def run():
+        models = [checkpointed_llm(FunctionModel(f)) for f in (broken, whole)]
+        agent = Agent(FallbackModel(*models), tools=[Tool(checkpointed_tool(search))])
+        return agent.run_sync("hi").output
+
+    with session("s", root=root):
+        assert run() == "done"
+    assert asked == ["broken", "whole"] * 2
+    asked.clear()
+    with again(root):
+        assert run() == "done"
+    assert asked == []
