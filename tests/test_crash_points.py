@@ -18,6 +18,10 @@ from durable_agent import Completed, NotApplied, Unknown, _current
 from durable_agent.testing import crash_points, effect, happened
 from tests.conftest import PROJECT, clean_environment
 
+#: Each test runs an agent dozens of times.
+pytestmark = pytest.mark.slow
+
+
 RIGHT = """
     import durable_agent as da
     from durable_agent.testing import FakeLLM, effect, happened
