@@ -32,6 +32,7 @@ KNOWN: Final[dict[str, str]] = {
     "crewai.tools": "durable_agent.integrations.crewai",
     "dspy": "durable_agent.integrations.dspy",
     "smolagents.tools": "durable_agent.integrations.smolagents",
+    "litellm": "durable_agent.integrations.litellm",
     "llama_index.core": "durable_agent.integrations.llama_index",
     # Its package has a name that is anybody's.
     "agents.tool_context": "durable_agent.integrations.openai_agents",

@@ -11,6 +11,7 @@ import pytest
 
 from durable_agent import (
     ArgumentNotStorableError,
+    DecorationError,
     checkpointed_llm,
     conversation,
     inspect_session,
@@ -206,3 +207,30 @@ def test_a_loop_that_was_killed_goes_on(tmp_path, run_python, how, point):
         assert second.stdout == f"in doubt: {tool}\n"
         assert agent.effects() == {"pay": [], "mail": ["mail", "pay"]}[tool]
         assert len(sent) == len(set(sent))
+
+
+def test_a_routers_method_records_and_a_router_itself_is_refused(root):
+    """A wrapper around the router would be walked around by its methods."""
+    models = [
+        {
+            "model_name": "mine",
+            "litellm_params": {
+                "model": "openai/gpt-test",
+                "api_key": "none",
+                "mock_response": "all done",
+            },
+        }
+    ]
+    router = litellm.Router(model_list=models)
+    with pytest.raises(DecorationError, match=r"router\.completion"):
+        checkpointed_llm(router)
+    ask = checkpointed_llm(router.completion)
+    found = []
+    for _ in range(2):
+        with session("s", root=root) as s:
+            response = ask(model="mine", messages=REQUEST["messages"])
+            found.append((type(response), response.model_dump(), dict(s.stats)))
+
+    assert found[0][:2] == found[1][:2]
+    assert found[0][2]["ran_llm"] == 1
+    assert "ran_llm" not in found[1][2]

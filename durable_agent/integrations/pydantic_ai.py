@@ -7,7 +7,8 @@ the function that they get: ours goes innermost, and then the id of a tool call 
 known only with a ``RunContext`` as the first parameter. ``ApprovalRequired`` and
 ``CallDeferred`` suspend a call; ``ModelRetry`` does, too, and is raised again on replay
 where the run went on. Of a request, time-outs and headers are not recorded, of a
-provider's own tools only the kind.
+provider's own tools only the kind. A finished tool replays without what is in it: an
+agent inside counts nothing into a ``usage`` that it was given.
 
 An adapted model is of a subclass with the same name, which cannot be pickled.
 """
