@@ -64,7 +64,7 @@ def replay(
     finally:
         _left(flow, value)
     if _is_complete(flow, value, handed):
-        return values.decode(orjson.dumps(value.data["stream"]["return"]))
+        return values.decode(orjson.dumps(value.data["stream"].get("return")))
     verdict = drive(flow.core, flow.ask_for_more(value))
     if not isinstance(verdict, Run):
         raise _no_more(flow)

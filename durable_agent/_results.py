@@ -196,7 +196,7 @@ class Results:
             return Result(text_of(outcome.code, name, slot.effect), failed=True)
         data = self._log.get(outcome.seq).data
         if outcome.status == "error":
-            error = values.decode_error(orjson.dumps(data["error"]))
+            error = values.decode_error(orjson.dumps(data.get("error")))
             return Result(error_text(error), failed=True)
         value = recorded_value(self._log, slot, outcome)
         text = data.get("text")

@@ -132,13 +132,7 @@ def _intent(data: Any) -> str | None:
     for name, kinds in _INTENT.items():
         if type(data.get(name)) not in kinds:
             return f"its {name!r} is a {type(data.get(name)).__name__}"
-    edit = data.get("edit")
-    if edit is not None:
-        if type(edit) is not dict or type(edit.get("base")) not in {int, _NONE}:
-            return "it is an edit of nothing"
-        if type(edit.get("crc")) is not str:
-            return "its edit has no checksum"
-    return None
+    return None  # what is edited is checked against its base, where it is read
 
 
 _INTENT: Final[Mapping[str, tuple[type, ...]]] = {
@@ -162,6 +156,8 @@ def _outcome(data: Any) -> str | None:
         type(stream) is not dict or type(stream.get("end")) is not str
     ):
         return "its stream has no end"
+    if stream is not None and stream["end"] == "error" and "error" not in data:
+        return "its stream ended by no error"
     for name in ("code", "cause"):
         if name in data and type(data[name]) is not str:
             return f"its {name!r} is no text"
@@ -170,6 +166,10 @@ def _outcome(data: Any) -> str | None:
 
 def _object(data: Any) -> str | None:
     return None if type(data) is dict else "it is no object"
+
+
+def _value(data: Any) -> str | None:
+    return None if type(data) is dict and "value" in data else "it has no value"
 
 
 _PAYLOADS: Final[Mapping[str, Callable[[Any], str | None]]] = {
@@ -181,7 +181,7 @@ _PAYLOADS: Final[Mapping[str, Callable[[Any], str | None]]] = {
     "tool/result": _outcome,
     "tool/resolve": _outcome,
     "session/start": _object,
-    "value": _object,
+    "value": _value,
 }
 
 
