@@ -732,7 +732,7 @@ def test_what_a_fallback_notes_on_a_response_is_not_compared(root):
     def run():
         models = [checkpointed_llm(FunctionModel(f)) for f in (broken, whole)]
         agent = Agent(FallbackModel(*models), tools=[Tool(checkpointed_tool(search))])
-        return agent.run_sync("hi").output
+        return asyncio.run(agent.run("hi")).output
 
     with session("s", root=root):
         assert run() == "done"
