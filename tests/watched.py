@@ -10,6 +10,7 @@ from attrs import define, field
 
 from durable_agent import current_call
 from durable_agent.jsonl import JsonlLog, JsonlStore
+from durable_agent.testing import SimulatedDisk
 
 #: A file system in memory has this directory already.
 BASE = "/base"
@@ -88,9 +89,12 @@ class WatchedLog(JsonlLog):
 
     outside: Outside
     session: str
+    disk: SimulatedDisk
 
     def append(self, drafts):
         last = super().append(drafts)
+        if self.disk.stopped:
+            return last  # a finalizer of the machine that is gone; nobody is told
         promises = self.outside.of(self.session)
         promises.appended.update(enumerate(drafts, last + 1 - len(drafts)))
         return last
@@ -104,6 +108,8 @@ class WatchedLog(JsonlLog):
         self._promised(seq)
 
     def _promised(self, seq):
+        if self.disk.stopped:
+            return
         promises = self.outside.of(self.session)
         promises.durable = max(promises.durable, seq)
 
@@ -124,7 +130,7 @@ class WatchedStore(JsonlStore):
             log.close()
             raise
         log.__class__ = WatchedLog
-        log.outside, log.session = self.outside, session_id
+        log.outside, log.session, log.disk = self.outside, session_id, self.disk
         return log
 
 
