@@ -134,12 +134,10 @@ def pack_error(
     extra = _duration(flow)
     if is_control_flow(error):
         raw, meta = b'{"suspended":true', {"status": "suspended"}
-        if isinstance(error, told()):
+        tells = isinstance(error, told())
+        if tells or isinstance(error, tuple(_CONTROL_FLOW)):
             raw += b',"error":' + _error(flow, error)
-            meta["cause"] = ERROR_CAUSE
-        elif isinstance(error, tuple(_CONTROL_FLOW)):
-            raw += b',"error":' + _error(flow, error)
-            meta["cause"] = PAUSE_CAUSE
+            meta["cause"] = ERROR_CAUSE if tells else PAUSE_CAUSE
         return Packed(raw + extra, meta, error=error)
     if isinstance(error, asyncio.CancelledError):
         code = ev.TOOL_OUTCOME_UNKNOWN

@@ -11,11 +11,11 @@ from durable_agent import events as ev
 from durable_agent._identity import new_uid
 from durable_agent.errors import SessionExistsError
 from durable_agent.events import Draft
+from durable_agent.recovery import is_cut_off
 
 if TYPE_CHECKING:
     from durable_agent._core import Core
     from durable_agent.events import Event
-    from durable_agent.store import SessionLog
 
 #: Events copied before the next write, so that a long log is not held in memory.
 _BATCH = 512
@@ -31,7 +31,8 @@ def fork(core: Core, new_id: str, at: int) -> str:
         msg = f"session {core.id!r} has no event {at}: seq is {core.log.next_seq - 1}"
         raise LookupError(msg)
     log = core.store.open(new_id)
-    if is_cut_off(log):
+    first = next(iter(log.heads()), None)
+    if first is not None and is_cut_off(first.meta.get("uids", ()), log.next_seq):
         log.close()
         core.store.delete(new_id)
         log = core.store.open(new_id)
@@ -56,17 +57,6 @@ def fork(core: Core, new_id: str, at: int) -> str:
     finally:
         log.close()
     return new_id
-
-
-def is_cut_off(log: SessionLog) -> bool:
-    """Whether a log is a fork that does not have all that it was to have.
-
-    Its first event says from where on its calls are its own.
-    """
-    first = next(iter(log.heads()), None)
-    if first is None or not first.meta.get("uids"):
-        return False
-    return bool(first.meta["uids"][-1][0] > log.next_seq)
 
 
 def _copied(core: Core, event: Event, new_id: str, at: int) -> Draft:

@@ -44,9 +44,8 @@ def scan(disk: Disk, directory: str, session: str, *, owner: bool = False) -> In
             _prove_absence(index)
         for name in names:
             path = join(directory, name)
-            if owner:
-                refuse_strange(disk, path, disk.lstat(path))
-            _scan_segment(index, path, int(name[:20]), last=name == names[-1])
+            last = name == names[-1]
+            _scan_segment(index, path, int(name[:20]), last=last, owner=owner)
     except StoreError:
         raise
     except OSError as error:
@@ -66,7 +65,9 @@ def _prove_absence(index: Index) -> None:
             index.corrupt("The log's segments are gone.", path, 0, 0)
 
 
-def _scan_segment(index: Index, path: str, first: int, *, last: bool) -> None:
+def _scan_segment(
+    index: Index, path: str, first: int, *, last: bool, owner: bool
+) -> None:
     if first != index.next_seq:
         missing = join(index.directory, _segment.segment_name(index.next_seq))
         index.corrupt(
@@ -78,6 +79,8 @@ def _scan_segment(index: Index, path: str, first: int, *, last: bool) -> None:
     status = index.disk.lstat(path)
     if not is_file(status):
         raise StoreError("A segment must be a file.", session=index.session, file=path)
+    if owner:
+        refuse_strange(index.disk, path, status)
     fd = index.disk.open_read(path)
     try:
         end = index.disk.fstat(fd).st_size

@@ -170,19 +170,22 @@ def make_directory(disk: Disk, path: str) -> None:
     try:
         disk.mkdir(path)
     except FileExistsError:
-        refuse_links(disk, path)
-        status = lstat_or_none(disk, path)
+        status = refuse_links(disk, path)
         if status is not None:
             refuse_strange(disk, path, status)
 
 
-def refuse_links(disk: Disk, path: str) -> None:
-    """Raise `StoreError` unless the path is a directory, and no symlink to one."""
+def refuse_links(disk: Disk, path: str) -> os.stat_result | None:
+    """Raise `StoreError` for what is there and is no directory, or a symlink to one.
+
+    Return its status, None if there is nothing.
+    """
     status = lstat_or_none(disk, path)
     if status is not None and not is_dir(status):
         raise StoreError(
             "This must be a directory, and not a symbolic link to one.", file=path
         )
+    return status
 
 
 def refuse_strange(disk: Disk, path: str, status: os.stat_result) -> None:

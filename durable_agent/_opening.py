@@ -28,7 +28,7 @@ from durable_agent.errors import (
 )
 from durable_agent.jsonl import JsonlStore
 from durable_agent.policy import CheckpointPolicy
-from durable_agent.recovery import fold
+from durable_agent.recovery import fold, is_cut_off
 from durable_agent.replay import Replay
 from durable_agent.store import Store
 
@@ -194,7 +194,7 @@ def _refuse_existing(log: SessionLog) -> None:
 
 
 def _refuse_part(log: SessionLog, history: History) -> None:
-    if history.uids and history.uids[-1][0] > log.next_seq:
+    if is_cut_off(history.uids, log.next_seq):
         raise StoreError(
             "It was to be a fork, and making it was cut off.",
             session=log.report.session,

@@ -8,7 +8,7 @@ here writes, waits or decides; see ``replay.py`` for decisions.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, evolve, field
 
@@ -34,7 +34,7 @@ from durable_agent._records import (
 from durable_agent._shapes import check_head
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from durable_agent.events import Head
 
@@ -303,6 +303,14 @@ def may_settle(history: History, slot: Slot, *, resolving: bool = False) -> bool
     if resolving:
         return is_open(slot) or history.ended_run(slot)
     return is_open(slot)
+
+
+def is_cut_off(uids: Sequence[Sequence[Any]], events: int) -> bool:
+    """Whether a log of so many events is a fork that lacks some it was to have.
+
+    ``uids`` of its first event say from where on its calls are its own.
+    """
+    return bool(uids) and bool(uids[-1][0] > events)
 
 
 def fold(heads: Iterable[Head]) -> History:

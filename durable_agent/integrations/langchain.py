@@ -9,7 +9,6 @@ InjectedToolArg]`` alone marks an argument like any other: it is recorded.
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 import types
 import typing
@@ -21,9 +20,16 @@ from durable_agent._decorate import decorate
 from durable_agent._frameworks import Integration
 from durable_agent._spec import Origin, module_name
 from durable_agent._value_names import loaded
-from durable_agent._wrapping import Wrapper, front_of
 from durable_agent.errors import DecorationError
-from durable_agent.integrations._adapting import is_a
+from durable_agent.integrations._adapting import (
+    cover_each_other,
+    demand,
+    demand_kind,
+    function_of,
+    is_a,
+    subclass_of,
+    version_of,
+)
 from durable_agent.integrations._langchain_ids import install, running_tool_call
 
 if TYPE_CHECKING:
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 
     from durable_agent._spec import Spec
 
+_DISTRIBUTION: Final = "langchain-core"
 _TOOLS: Final = "langchain_core.tools.base"
 _MODELS: Final = "langchain_core.language_models.chat_models"
 _CALLBACKS: Final = "langchain_core.callbacks.base"
@@ -86,26 +93,8 @@ def adapt(obj: Any, spec: Spec) -> Any | None:
 
 def _demand(obj: Any, spec: Spec, kind: str, base: Any) -> None:
     """Refuse the other decorator, and a version that does not have what is needed."""
-    if spec.kind != kind:
-        raise DecorationError(
-            f"{type(obj).__qualname__} objects are no "
-            f"{'tools' if kind == 'llm' else 'models'}.",
-            advice=f"Use checkpointed_{kind}.",
-        )
-    missing = [name for name in _NEEDED[kind] if not hasattr(base, name)]
-    if missing:
-        raise DecorationError(
-            f"{base.__qualname__} of langchain-core {_version()} has no "
-            f"{', '.join(missing)}: this version is not known.",
-            advice="Decorate the function that it is made from, innermost.",
-        )
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("langchain-core")
-    except importlib.metadata.PackageNotFoundError:
-        return "(unknown)"
+    demand_kind(obj, spec.kind, kind)
+    demand(base, _NEEDED[kind], _DISTRIBUTION)
 
 
 def _adapt_tool(tool: Any, spec: Spec) -> Any:
@@ -140,7 +129,7 @@ def _with_functions(tool: Any, spec: Spec) -> Any:
         if name != origin.qualified_name or len(functions) > 1:
             spec = evolve(spec, name=name)
     update = {name: decorate(fn, spec) for name, fn in functions.items()}
-    _cover_each_other(list(update.values()))
+    cover_each_other(list(update.values()))
     if all(update[name] is fn for name, fn in functions.items()):
         return tool
     return tool.model_copy(update=update)
@@ -174,55 +163,25 @@ def _subclassed(obj: Any, spec: Spec, base: Any, named: Callable[[Any], str]) ->
         if own is None or own is getattr(base, method, None):
             continue
         how = spec if callable(spec.name) else evolve(spec, name=title + suffix)
-        namespace[method] = decorate(_function(cls, method), how)
+        namespace[method] = decorate(function_of(cls, method), how)
     if not namespace:
         raise DecorationError(f"{cls.__qualname__} defines nothing that could run.")
-    _cover_each_other(list(namespace.values()))
+    cover_each_other(list(namespace.values()))
     return _recast(obj, namespace)
-
-
-def _function(cls: type, method: str) -> Any:
-    """Return what a class has under a name, not bound to anything."""
-    for owner in cls.__mro__:
-        if method in vars(owner):
-            return vars(owner)[method]
-    raise AttributeError(method)
 
 
 def _recast(obj: Any, namespace: dict[str, Any]) -> Any:
     cls = type(obj)
-    body = {
-        **namespace,
-        "__module__": cls.__module__,
-        "__qualname__": cls.__qualname__,
-        "__doc__": cls.__doc__,
-        "__reduce_ex__": _no_pickle,
-    }
     copied = obj.model_copy()
     try:
-        made = types.new_class(cls.__name__, (cls,), {}, lambda ns: ns.update(body))
-        object.__setattr__(copied, "__class__", made)
+        object.__setattr__(copied, "__class__", subclass_of(cls, namespace))
     except TypeError as error:
         raise DecorationError(
-            f"{cls.__qualname__} objects (langchain-core {_version()}) cannot be "
+            f"{cls.__qualname__} objects ({version_of(_DISTRIBUTION)}) cannot be "
             f"recorded: {error}",
             advice="Decorate the function that it is made from, innermost.",
         ) from error
     return copied
-
-
-def _no_pickle(self: Any, _protocol: Any) -> Any:
-    msg = f"an adapted {type(self).__qualname__} cannot be pickled: adapt it there"
-    raise TypeError(msg)
-
-
-def _cover_each_other(decorated: list[Any]) -> None:
-    """Let what one of these calls among the others be the same call as its own."""
-    fronts = [front_of(each) for each in decorated if isinstance(each, Wrapper)]
-    functions = tuple(f.origin.function for f in fronts if f is not None)
-    for front in fronts:
-        if front is not None:
-            front.origin.covers = (*front.origin.covers, *functions)
 
 
 def injects(annotation: Any) -> bool:

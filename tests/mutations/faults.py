@@ -163,9 +163,9 @@ FAULTS = [
     ),
     Fault(
         "a fork that was cut off is taken for whole",
-        "_opening.py",
-        "    if history.uids and history.uids[-1][0] > log.next_seq:\n",
-        "    if history.uids and history.uids[-1][0] > log.next_seq + 10**9:\n",
+        "recovery.py",
+        "    return bool(uids) and bool(uids[-1][0] > events)\n",
+        "    return bool(uids) and bool(uids[-1][0] > events + 10**9)\n",
     ),
     Fault(
         "a call in doubt is run again by itself",
